@@ -17,6 +17,7 @@ from pyrocket.rpc.tls import Certificate
 from support import broker_process
 from support.broker import served
 from support.broker_manual import PAGE
+from support.certificates import write_certificate
 from support.commands import document, run
 from support.stores import message
 
@@ -84,7 +85,9 @@ def exported(tmp_path_factory):
     with Store.open(path, create=True) as store:
         store.append(message())
         store.groups.commit("g", "t", {0: 0})
-    with broker_process.running(path, "--metrics", "127.0.0.1:0") as (_, found):
+    pem, key = write_certificate(path.parent)
+    tls = ("--tls-certificate", pem, "--tls-key", key, "--listen", "plain://127.0.0.1:0")
+    with broker_process.running(path, *tls, "--metrics", "127.0.0.1:0") as (_, found):
         run("topic", "list", "--endpoint", found.listen[0])
         with urllib.request.urlopen(f"http://{found.metrics}/metrics") as reply:
             text = reply.read().decode()

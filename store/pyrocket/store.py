@@ -29,9 +29,9 @@ from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
+from pyrocket.engine.writer import Writer
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.log.flusher import FlushService
 from pyrocket.message import (
     AppendResult,
     Message,
@@ -368,6 +368,6 @@ def call_on_change(store: Store, callback: Callable[[], None]) -> None:
     store._services.hooks.after_release.append(callback)
 
 
-def flush_service_of(store: Store) -> FlushService:
-    """Return the flush thread of a store that is open for writing."""
-    return store._engine.writer.flush_service
+def writer_of(store: Store) -> Writer:
+    """Return the writer of a store, for the broker that serves it. Raises StoreReadOnlyError."""
+    return store._engine.writer

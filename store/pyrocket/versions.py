@@ -5,7 +5,8 @@
 A file without a version has version 1. Older versions are read. A file with a later version than
 listed below is rejected with an error that names it, or is ignored if the store works without it.
 Files that are rebuilt from the log (`keys`, `timers/`) have no version. A new format of such a file
-gets a new name: an older release finds no file of the old name and rebuilds the file.
+gets a new name: an older release finds no file of the old name and rebuilds the file. `reserve` has
+no version, because its content has no meaning.
 """
 
 from pathlib import Path

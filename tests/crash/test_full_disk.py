@@ -6,7 +6,6 @@ Each test has its own disk, a small tmpfs; mounting a tmpfs requires root.
 
 import os
 import random
-import shutil
 import subprocess
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ import pytest
 from pyrocket import Retention, Store
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
+from support.disks import mounted
 from support.stores import SMALL, batch, bodies, log_files, message, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
@@ -27,31 +27,10 @@ as there is no room for two more log files.
 CONFIG = replace(SMALL, log_file_bytes=64 * 1024, queue_file_entries=1000, retention=NO_LIMITS)
 
 
-class Disk:
-    """A small file system, and a file that occupies its free space."""
-
-    def __init__(self, folder):
-        self.store, self._ballast = folder / "store", folder / "ballast"
-
-    def fill(self, left=0):
-        """Fill the disk until only `left` bytes are free."""
-        usage = os.statvfs(self.store.parent)
-        with self._ballast.open("ab") as file:
-            file.write(bytes(max(0, usage.f_bavail * usage.f_frsize - left)))
-
-    def free(self):
-        self._ballast.unlink()
-
-
 @pytest.fixture
 def disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "pyrocket-test", folder]
-    if not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("cannot mount a small tmpfs: it requires root")
-    yield Disk(folder)
-    subprocess.run(["umount", "-l", folder], check=True)
+    with mounted(tmp_path / "disk", DISK_BYTES) as one:
+        yield one
 
 
 def opened(disk, **options):

@@ -14,6 +14,8 @@ from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.server import Server
 
+from support.inner import inner
+
 
 class FaultyServer(Server):
     """A server that loses or delays calls; `faults` contains `support.memory.Fault`s."""
@@ -110,3 +112,13 @@ def served(store, port=0, access=None, certificate=None, faults=None, **settings
         thread.join(30)
         loop.close()
         broker.close()
+
+
+def kill(broker):
+    """End a broker like a killed process: nothing is saved, and the store is not closed."""
+    broker.transactions.close()
+    broker._services.stop()
+    if broker._polls is not None:
+        broker._polls.close()
+    broker.sink.close()
+    inner(broker.store).crash()

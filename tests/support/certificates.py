@@ -8,8 +8,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def write_certificate(folder, name="broker"):
-    """Write NAME.pem and NAME.key, which only the owner may read; return their paths."""
+def write_certificate(folder, name="broker", days=1):
+    """Write NAME.pem and NAME.key, which only the owner may read; return their paths.
+
+    The certificate expires after `days`, which may be negative.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(timezone.utc)
@@ -17,8 +20,8 @@ def write_certificate(folder, name="broker"):
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now - timedelta(days=100))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -44,7 +44,7 @@ class Inner:
 
     @property
     def cleaner(self) -> Cleaner:
-        return self.writer._cleaner
+        return self.writer.cleaner
 
     @property
     def keys(self) -> IndexBuilder:

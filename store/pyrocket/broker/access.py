@@ -24,6 +24,7 @@ from typing import Any
 
 from pyrocket.broker.files import WatchedFiles, read_toml, refuse_if_others_can_read
 from pyrocket.broker.settings import nearest
+from pyrocket.broker.signature_age import ANY_AGE, SignatureAge
 from pyrocket.errors import NotAuthenticatedError, OptionError, StorePermissionError
 
 CODE = "BROKER_USERS"
@@ -73,12 +74,17 @@ class Access:
 
     secrets: Mapping[str, bytes] = field(repr=False)
     rules: Sequence[Rule] = ()
+    age: SignatureAge = ANY_AGE
 
     def check_signature(self, user: str, signed: bytes, signature: bytes) -> None:
-        """Raise NotAuthenticatedError unless `signature` is the HMAC-SHA1 by the user's secret."""
+        """Raise NotAuthenticatedError unless `signature` is the HMAC-SHA1 by the user's secret.
+
+        `signed` is a date, which must be close to the broker's clock: see `SignatureAge`.
+        """
         expected = hmac.digest(self.secrets.get(user, _NO_SECRET), signed, "sha1")
         if not hmac.compare_digest(expected, signature):
             raise not_authenticated("the access key or the signature is wrong")
+        self.age.check(signed)
 
     def check(self, user: str, need: Need) -> None:
         """Raise StorePermissionError unless the user has the right."""
@@ -120,13 +126,16 @@ def not_authenticated(reason: str) -> NotAuthenticatedError:
     )
 
 
-def watch_access(path: str) -> WatchedFiles[Access]:
+def watch_access(path: str, age: SignatureAge = ANY_AGE) -> WatchedFiles[Access]:
     """Return the users and rights of a file, reloaded when it changes. Raises OptionError."""
-    return WatchedFiles([path], lambda: read_access(path))
+    return WatchedFiles([path], lambda: read_access(path, age))
 
 
-def read_access(path: str) -> Access:
-    """Return the users and rights of a file. Raises OptionError (BROKER_USERS)."""
+def read_access(path: str, age: SignatureAge = ANY_AGE) -> Access:
+    """Return the users and rights of a file. Raises OptionError (BROKER_USERS).
+
+    `age` is the maximum age of the signatures of calls; by default they are valid for ever.
+    """
     refuse_if_others_can_read(path, code=CODE)
     tables = read_toml(path, code=CODE)
     _check_keys(path, "the file", tables, ("users", "rules"))
@@ -137,6 +146,7 @@ def read_access(path: str) -> Access:
     return Access(
         {name: _secret(path, name, entry) for name, entry in users.items()},
         [_rule(path, number, entry, users) for number, entry in enumerate(rules, 1)],
+        age,
     )
 
 

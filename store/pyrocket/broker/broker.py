@@ -25,7 +25,7 @@ from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.rounds import GuardedThread
 from pyrocket.services.transactions.model import CheckPolicy
-from pyrocket.store import Store, flush_service_of
+from pyrocket.store import Store, writer_of
 from pyrocket.versions import PROTOCOL, RELEASE
 
 CAPABILITIES = (
@@ -104,6 +104,8 @@ class Broker:
         auto_create_groups: Whether the first heartbeat of a consumer group creates it.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
+        self._writer = writer_of(store)
+        self._writer.room.keep_reserve()
         store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
@@ -114,7 +116,7 @@ class Broker:
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
-        self._services, self._flushes = store.run_services(), flush_service_of(store)
+        self._services, self._flushes = store.run_services(), self._writer.flush_service
 
     @property
     def _is_new(self) -> bool:
@@ -191,7 +193,7 @@ class Broker:
 
     def running(self) -> RunningState:
         """Return the broker's current state."""
-        return running_state(self._store.path, self._store.retention)
+        return running_state(self._store.path, self._writer.cleaner.is_full)
 
     @property
     def trouble(self) -> str:
@@ -201,9 +203,8 @@ class Broker:
             for what, thread in self._threads().items()
             if not thread.is_running
         )
-        return ", ".join(
-            filter(None, (self.running().trouble, self._flushes.rounds.trouble, *ended))
-        )
+        writes = self.running().trouble, self._writer.failure.text, self._flushes.rounds.trouble
+        return ", ".join(filter(None, (*writes, *ended)))
 
     def failed_rounds(self) -> dict[str, int]:
         """Return for each thread how many of its rounds have failed."""

@@ -46,17 +46,26 @@ def read_toml(path: str, *, code: str) -> dict[str, Any]:
 
 
 def refuse_if_others_can_read(path: str, *, code: str) -> None:
-    """Raise OptionError if every user of the machine may read or change a file with secrets."""
+    """Raise OptionError if other users of the machine may read or change a file with secrets.
+
+    The members of this process's groups may, because a volume of Kubernetes belongs to a group.
+    """
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
     except OSError:
         return  # Reading the file later raises an error with the reason.
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise OptionError(
-            f"{path} contains secrets, and every user of this machine may read or change it.",
-            remedy=f"Run: chmod 600 {path}",
-            code=code,
-        )
+    who = "every user of this machine"
+    if not found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        if not found.st_mode & (stat.S_IRGRP | stat.S_IWGRP):
+            return
+        if found.st_gid in (os.getegid(), *os.getgroups()):
+            return
+        who = f"the group {found.st_gid}, to which this process does not belong,"
+    raise OptionError(
+        f"{path} contains secrets, and {who} may read or change it.",
+        remedy=f"Run: chmod 600 {path}",
+        code=code,
+    )
 
 
 class WatchedFiles(Generic[_Value]):

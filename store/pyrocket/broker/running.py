@@ -4,13 +4,16 @@ Source: `RunningFlags`. An append writes to the log and the queues; after an err
 writes are rejected.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.config import Retention
+from pyrocket.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
+from pyrocket.engine.disk_room import DiskRoom
+from pyrocket.metadata.broker_file import BrokerFile
+from pyrocket.metadata.identity import load_identity
+from pyrocket.metadata.retention import RetentionFile
 
 _READ, _WRITE = 4, 2
 """RocketMQ's PermName."""
@@ -22,7 +25,7 @@ class RunningState:
 
     Attributes:
         write_error: A write or fsync has failed; the store can only be read.
-        disk_full: The file system is fuller than RocketMQ's limit for appends.
+        disk_full: Appends of messages are refused with DISK_FULL.
     """
 
     published: int
@@ -48,19 +51,25 @@ class RunningState:
         return ", ".join(text for text, holds in reasons.items() if holds)
 
 
-def running_state(path: Path, retention: Retention | None = None) -> RunningState:
-    """Return the state of the store in a directory. Raises FileNotFoundError."""
-    page = SharedState(Layout(path).state, writable=False)
+def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:
+    """Return the state of the store in a directory.
+
+    `is_disk_full` is the answer of the store's writer; without it, another process serves the store
+    and the disk is examined by the same rules. Raises FileNotFoundError.
+    """
+    layout = Layout(path)
+    page = SharedState(layout.state, writable=False)
     try:
         published, flushed, dispatched = page[PUBLISHED], page[FLUSHED], page[DISPATCHED]
         failed = bool(page[FAILED])
     finally:
         page.close()
-    full = _used(path) > (retention or Retention()).full_ratio
+    full = _is_disk_full(layout) if is_disk_full is None else is_disk_full
     return RunningState(published, flushed, dispatched, failed, full)
 
 
-def _used(path: Path) -> float:
-    blocks = os.statvfs(path)
-    taken = blocks.f_blocks - blocks.f_bfree
-    return taken / ((taken + blocks.f_bavail) or 1)
+def _is_disk_full(layout: Layout) -> bool:
+    file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
+    is_served = BrokerFile(layout).read() is not None
+    room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
+    return room.is_full(RetentionFile(layout).read())

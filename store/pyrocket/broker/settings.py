@@ -149,8 +149,16 @@ class Settings:
     tls_certificate: str = _setting("", TEXT, "PEM file with the certificate and its chain.")
     tls_key: str = _setting("", TEXT, "PEM file with the private key of the certificate.")
     users: str = _setting("", TEXT, "TOML file with the users, their secrets and their rights.")
+    signature_age: float = _setting(
+        900.0,
+        DURATION,
+        "Maximum difference between the date that a client signs and the broker's clock. With 0,"
+        " signatures are valid for ever.",
+    )
     insecure: bool = _setting(
-        False, FLAG, "Allow addresses other than loopback without users or without TLS."
+        False,
+        FLAG,
+        "Allow addresses other than loopback without users or without TLS, and for `metrics`.",
     )
     nameserver: tuple[str, ...] = _setting(
         (), LIST, "Addresses of the name servers with which the broker registers.", "namesrvAddr"

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 
 from pyrocket.errors import PyrocketError
+from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import (
     CHANNEL_OPTIONS,
     Credentials,
@@ -86,7 +87,7 @@ class RemoteBroker:
         except grpc.aio.AioRpcError as error:
             if is_silent(error):
                 self._drop(channel)
-            raise self._error(name, error) from None
+            raise await self._error(name, error) from None
         return reply.FromString(data)
 
     def _drop(self, channel: Any) -> None:
@@ -122,7 +123,7 @@ class RemoteBroker:
                 async for data in replies:
                     yield reply.FromString(data)
             except grpc.aio.AioRpcError as error:
-                raise self._error(name, error) from None
+                raise await self._error(name, error) from None
             finally:
                 replies.cancel()
 
@@ -133,8 +134,10 @@ class RemoteBroker:
         for channel in (self._channel, *self._waiting):
             await channel.close()
 
-    def _error(self, name: str, error: Any) -> PyrocketError:
+    async def _error(self, name: str, error: Any) -> PyrocketError:
         carried = carried_error(error, self.address)
         if carried is not None:
             return carried
-        return unreachable(f"at {self.address}", name, error, repeat_is_safe=name not in _ONCE)
+        trusted, is_safe = self._credentials.ca, name not in _ONCE
+        dates = await asyncio.to_thread(date_remedy, error, self.address, trusted)
+        return unreachable(f"at {self.address}", name, error, repeat_is_safe=is_safe, dates=dates)

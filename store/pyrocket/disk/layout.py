@@ -14,6 +14,7 @@
     pyrocket/retention.json                       retention of messages
     pyrocket/group_starts.json                    where groups start in topics
     pyrocket/broker.json                          the process that serves the store, while it runs
+    pyrocket/reserve                              space that a broker keeps for a full disk
     pyrocket/pop.json                             messages that groups have received and acked
     pyrocket/members/                             locks of consumers without a broker
     pyrocket/locks.json                           queues that orderly consumers have locked
@@ -160,6 +161,11 @@ class Layout:
     def broker(self) -> Path:
         """The broker that serves the store, while it runs."""
         return self.own / "broker.json"
+
+    @cached_property
+    def reserve(self) -> Path:
+        """The space that a broker keeps for a full disk."""
+        return self.own / "reserve"
 
     @cached_property
     def sink_ledger(self) -> Path:

@@ -179,6 +179,11 @@ class Appender:
         if state[DISPATCHED] < state[PUBLISHED]:
             self._dispatch_from_log()
 
+    def write_zeros(self) -> None:
+        """Write a few zeros after the published records, to try whether the log can be written."""
+        end = self._state[PUBLISHED]
+        self._log.run.write_or_create(end, bytes(min(8, -end % self._log.file_bytes or 8)))
+
     def _dispatch_from_log(self) -> None:
         state = self._state
         dispatched, published = state[DISPATCHED], state[PUBLISHED]

@@ -23,7 +23,7 @@ from pyrocket.arguments import check_amount, format_size
 from pyrocket.clock import Clock
 from pyrocket.config import Retention, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.machine import DiskUsage, disk_usage, free_bytes
+from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.recovery import StoreParts
@@ -38,7 +38,7 @@ from pyrocket.engine.retention_rules import (
     plan_by_hand,
     plan_cleaning,
 )
-from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError, StoreUnavailableError
+from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.index.keys.key_index import KeyIndex
@@ -51,8 +51,10 @@ INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: the minimum time between two checks of a writer."""
 
 _BUSY_MS = 1000
-_SPARE_FILES = 2
 _FILLING_RATIO = 0.90
+_MAX_REFUSED_BYTES = 4 << 20
+"""Smaller messages may fit, although a larger batch was refused."""
+
 _warned: set[Path] = set()
 """Stores for which this process has logged that the disk is nearly full."""
 
@@ -70,18 +72,21 @@ class Cleaner:
         self,
         store: StoreParts,
         clock: Clock,
+        room: DiskRoom,
         retention: Callable[[], Retention | None],
         flush: Callable[[], None],
         hooks: Callable[[], Hooks],
     ) -> None:
         """`retention` returns the policy in effect, `flush` flushes the log."""
         self._hooks, self._clock, self._retention = hooks, clock, retention
+        self._room = room
         self._layout, self._log, self._queues = store.layout, store.log, store.queues
         self._keys, self._topics = store.keys, store.topics
         self._structure_changed = store.structure_changed
         self._policy = retention()
         self._flush = flush
         self._next_look_ms: int | None = None
+        self._refused_bytes = 0
 
     def refresh(self) -> None:
         """Reload the retention. Raises StoreDamagedError."""
@@ -97,12 +102,13 @@ class Cleaner:
         try:
             self.refresh()
             policy = self._policy
-            self._remove_leftovers(full=self._is_full(policy))
+            self._remove_leftovers(full=self._room.is_full(policy))
             if policy is None:
                 self._warn_if_filling()
             elif self._plan(policy).removals:
                 with section():
                     self.remove(self._plan(policy).removals)
+            self._room.restore_reserve()
         except (PyrocketError, OSError) as error:
             self._next_look_ms = self._clock() + _BUSY_MS
             if getattr(error, "code", "") != "LOCK_TIMEOUT":
@@ -116,45 +122,27 @@ class Cleaner:
         """
         policy = self._policy
         if policy is None:
-            self._check_fits(more)
-        elif self._is_full(policy):
+            self._refused_bytes = 0
+            if not self._room.fits(more):
+                self._remove_leftovers(full=True)
+                self._refused_bytes = min(more, _MAX_REFUSED_BYTES)
+                self._room.check_fits(more)
+        elif self._room.is_full(policy):
             self._clean_full(policy)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last append that was refused would be refused now; nothing is cleaned."""
+        return self._room.is_full(self._policy, self._refused_bytes)
 
     def _clean_full(self, policy: Retention) -> None:
         if self._is_due():
             self._remove_leftovers(full=True)
             self.remove(self._plan(policy).removals)
-        usage = self._usage()
-        if usage.ratio > policy.full_ratio:
-            raise StoreUnavailableError(
-                f"the file system of {self._layout.root} is {usage.ratio:.0%} full; above"
-                f" {policy.full_ratio:.0%} appends are refused.",
-                remedy="Free some space, or shorten the retention.",
-                code="DISK_FULL",
-            )
-
-    def _check_fits(self, more: int) -> None:
-        if self._free_beyond(more) >= 0:
-            return
-        self._remove_leftovers(full=True)
-        if self._free_beyond(more) < 0:
-            files = f"two log files of {format_size(self._log.file_bytes)}"
-            rows = f" and {format_size(more)} of messages" if more else ""
-            free = format_size(free_bytes(self._layout.commit_log))
-            raise StoreUnavailableError(
-                f"the file system of {self._layout.commit_log} has {free} free; to append,"
-                f" {files}{rows} have to fit.",
-                remedy="Free some space: `pyrocket clean` removes the oldest messages, `pyrocket"
-                " store retention` sets how long to keep them.",
-                code="DISK_FULL",
-            )
-
-    def _free_beyond(self, more: int) -> int:
-        """Return the bytes that stay free after two log files and `more`; may be negative."""
-        return free_bytes(self._layout.commit_log) - _SPARE_FILES * self._log.file_bytes - more
+        self._room.check_ratio(policy)
 
     def _warn_if_filling(self) -> None:
-        usage, root = self._usage(), self._layout.root
+        usage, root = self._room.usage(), self._layout.root
         if usage.ratio > _FILLING_RATIO and root not in _warned:
             _warned.add(root)
             _log.warning(
@@ -218,7 +206,7 @@ class Cleaner:
         return 0
 
     def _plan(self, policy: Retention) -> CleaningPlan:
-        return plan_cleaning(policy, log_files(self._log), self._usage(), self._clock())
+        return plan_cleaning(policy, log_files(self._log), self._room.usage(), self._clock())
 
     def _remove_leftovers(self, *, full: bool) -> None:
         try:
@@ -226,14 +214,6 @@ class Cleaner:
                 hook(full)
         except (PyrocketError, OSError) as error:
             _log.warning("unused files in %s are not deleted: %s", self._layout.root, error)
-
-    def _is_full(self, policy: Retention | None) -> bool:
-        if policy is None:
-            return self._free_beyond(0) < 0
-        return self._usage().ratio > policy.full_ratio
-
-    def _usage(self) -> DiskUsage:
-        return disk_usage([self._layout.commit_log, self._layout.consume_queues])
 
     def _is_due(self) -> bool:
         """Whether a check is due; if so, the next check is due INTERVAL_MS later."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.record_batch import Appended, EncodedBatch
+from pyrocket.formats.system_topics import POP_TOPIC
 
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the appends of a group after the first one, which may have any size."""
@@ -82,6 +83,7 @@ class GroupAppend:
             with writer.exclusive():
                 for entry in group:
                     self._refuse_if_illegal(writer, entry)
+                _refuse_if_full(writer, [entry for entry in group if not entry.done])
                 self._append(writer, [entry for entry in group if not entry.done])
         except Exception as error:
             _fail(group, error)
@@ -101,10 +103,21 @@ class GroupAppend:
         if not legal:
             return
         batches = [batch for entry in legal for batch in entry.batches]
-        appended = iter(writer.append(batches, whole=any(entry.whole for entry in legal)))
+        whole = any(entry.whole for entry in legal)
+        appended = iter(writer.append(batches, whole=whole, make_room=False))
         for entry in legal:
             entry.appended = [next(appended) for _ in entry.batches]
             entry.done = True
+
+
+def _refuse_if_full(writer: Writer, legal: list[_Entry]) -> None:
+    """Refuse messages if the disk is full, but not the acks of consumer groups."""
+    messages = [one for one in legal if any(each.topic != POP_TOPIC for each in one.batches)]
+    try:
+        if messages:
+            writer.cleaner.make_room(sum(entry.size for entry in messages))
+    except StoreUnavailableError as error:
+        _fail(messages, error)
 
 
 def _fail(group: list[_Entry], error: Exception) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pyrocket.arguments import check_message_kinds, check_whole
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
@@ -70,7 +71,7 @@ class Sender:
         if first_queue is not None:
             check_whole("first_queue", first_queue)
         if not len(columns):
-            return AppendResult(0, 0, writer.log_end)
+            return AppendResult(0, 0, writer.page[PUBLISHED])
         start = random.randrange(1024) if first_queue is None else first_queue
         encoded = self._outgoing.encode_rows(
             batch, columns, topic, start, lambda name: self.route(writer, name)
@@ -78,7 +79,7 @@ class Sender:
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(one.batch.sizes.sum()) for one in appended)
-        return AppendResult(len(columns), size, writer.log_end, self.flush(writer))
+        return AppendResult(len(columns), size, writer.page[PUBLISHED], self.flush(writer))
 
     def append_received(
         self, requests: Sequence[ReceivedRecords]
@@ -94,7 +95,7 @@ class Sender:
         appended = iter(self._queue.append_all(writer, legal))
         status = self.flush(writer)
         return [
-            _result_of(next(appended), writer.log_end, status) if error is None else error
+            _result_of(next(appended), writer.page[PUBLISHED], status) if error is None else error
             for error in errors
         ]
 

@@ -14,7 +14,7 @@ from pyrocket.disk import io
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
-from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
+from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
     APPEND_NS,
     FAILED,
@@ -25,10 +25,11 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
+from pyrocket.engine.disk_room import DiskRoom, delete_reserve_if_full
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.store_files import StoreFiles
+from pyrocket.engine.write_failure import WriteFailure
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
@@ -56,6 +57,7 @@ class Writer:
         self._layout, self._clock = layout, clock
         self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms, self._appended = config.lock_timeout_ms, False
+        self.failure = WriteFailure(layout.scratch, clock)
         try:
             with translating_os_errors(layout.root, "open it again"):
                 self._open(config)
@@ -65,6 +67,7 @@ class Writer:
 
     def _open(self, config: StoreConfig) -> None:
         layout, clock = self._layout, self._clock
+        delete_reserve_if_full(layout)  # Opening the store may need its space.
         make_folders(layout, config.dir_mode)
         self._write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
         # Under one write lock: processes that create a store at once must create only one.
@@ -113,7 +116,8 @@ class Writer:
         )
         own, self._kept = config.retention, RetentionFile(layout)
         keep = self._kept.read if own is None else lambda: own
-        self._cleaner = Cleaner(self._parts, self._clock, keep, self._flusher.flush, self._hooks)
+        flush, self.room = self._flusher.flush, DiskRoom(layout, self._log.file_bytes)
+        self.cleaner = Cleaner(self._parts, self._clock, self.room, keep, flush, self._hooks)
         self.flush_service = FlushService(FlushPolicy.of(config), self.page, self._flusher)
 
     def _recover(self) -> None:
@@ -147,33 +151,36 @@ class Writer:
             self._timeout_ms = self._flusher.timeout_ms = before
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, *, even_if_full: bool = False) -> Iterator[None]:
         """Hold the write lock: only this process may change the log and the metadata.
 
         An OSError inside becomes StorePermissionError or StoreUnavailableError (WRITE_FAILED).
+        Unless `even_if_full`, also raises DISK_FULL: see `DiskRoom.check_usable`.
         """
-        with self._locked(self._timeout_ms):
+        with self._locked(self._timeout_ms, None if even_if_full else self.room.check_usable):
             yield
         self._flusher.notify_appended()
         self._keys.catch_up(lambda: self._locked(self._timeout_ms))
-        self._cleaner.run_if_due(self.try_exclusive)
+        self.cleaner.run_if_due(partial(self._locked, 0))
         for hook in self._hooks().after_section:
             hook()
 
     def run_maintenance(self) -> None:
         """Index new messages, and clean if due; skipped while another process is writing."""
         self._keys.catch_up(self.try_exclusive)
-        self._cleaner.run_if_due(self.try_exclusive)
+        self.cleaner.run_if_due(partial(self._locked, 0))
+        self.failure.retry_if_due(partial(self._locked, 0), self._appender.write_zeros)
 
     def try_exclusive(self) -> AbstractContextManager[None]:
         """Hold the write lock without waiting for it, for services: other writes have priority.
 
-        Raises StoreLockedError (LOCK_TIMEOUT) at once if the lock is held.
+        Raises StoreLockedError (LOCK_TIMEOUT) at once if the lock is held, and
+        StoreUnavailableError (DISK_FULL): see `DiskRoom.check_reserved`.
         """
-        return self._locked(0)
+        return self._locked(0, self.room.check_reserved)
 
     @contextmanager
-    def _locked(self, timeout_ms: int) -> Iterator[None]:
+    def _locked(self, timeout_ms: int, check: Callable[[], None] | None = None) -> Iterator[None]:
         with self._hooks().announcing(), self._write_lock.hold(timeout_ms):
             self._session.check_directory()
             self._session.sign()
@@ -181,7 +188,9 @@ class Writer:
                 self._structure = self.page[STRUCTURE]
                 self._queues.close()
                 self._appender.property_crc = self._log.sealed().is_open
-            with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
+            with self.failure.noting(self._layout.root):
+                if check is not None:
+                    check()
                 self._appender.roll_forward()
                 yield
 
@@ -205,10 +214,11 @@ class Writer:
         re-appended so that their files can be deleted.
         """
         if make_room:
-            self._cleaner.make_room(sum(batch.data.size for batch in batches))
+            self.cleaner.make_room(sum(batch.data.size for batch in batches))
         self._mark_in_use()
         start = self.page[PUBLISHED]
         appended = self._appender.append(batches, whole=whole, moves=moves)
+        self.failure.end()
         self._keys.add_pending(start, appended)
         self.page[APPEND_NS] = self._write_lock.elapsed_ns // max(len(appended), 1)
         return appended
@@ -220,7 +230,7 @@ class Writer:
 
         See `Appender.append_streamed`.
         """
-        self._cleaner.make_room(total_bytes)
+        self.cleaner.make_room(total_bytes)
         self._mark_in_use()
         streamed = self._appender.append_streamed(chunks, preface)
         if streamed.appended is None:
@@ -247,20 +257,11 @@ class Writer:
         self.page.mark_dirty()
         self._appended = True
 
-    def clean(self, *, hours: float | None, total_bytes: int | None) -> CleanReport:
-        """Delete files that exceed the given limits; see `Cleaner.clean`."""
-        return self._cleaner.clean(self.exclusive, hours=hours, total_bytes=total_bytes)
-
     def set_retention(self, retention: Retention | None) -> None:
         """Save the retention durably, for this and all other writers."""
         with self.exclusive():
             self._kept.keep(retention)
-        self._cleaner.refresh()
-
-    @property
-    def log_end(self) -> int:
-        """The log offset up to which messages are published."""
-        return self.page[PUBLISHED]
+        self.cleaner.refresh()
 
     @property
     def structure(self) -> int:

@@ -14,7 +14,8 @@ def parse_address(text: str) -> tuple[str, int]:
     is_bracketed = host.startswith("[") and host.endswith("]")
     is_valid = (
         0 < len(host) <= _MAX_CHARACTERS
-        and not set(host) & set("/, \t\n")
+        and host.isprintable()
+        and not set(host) & set("/\\, ")
         and (":" not in host or is_bracketed)
     )
     if is_valid and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT:

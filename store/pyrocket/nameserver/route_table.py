@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
-from pyrocket.metadata.topics import PERM_READ, PERM_WRITE
+from pyrocket.metadata.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
 from pyrocket.nameserver.addresses import check_advertised
 
 PRIMARY = 0
@@ -19,7 +19,7 @@ PRIMARY = 0
 EXPIRY_S = 120
 """A broker is removed this many seconds after its last registration."""
 
-_MAX_NAME_CHARACTERS = 127
+_MAX_CHARACTERS, _MAX_TOPIC_CHARACTERS = 127, 255
 _MAX_QUEUES = 1 << 16
 
 
@@ -56,7 +56,8 @@ class Registration:
 
     Attributes:
         address: The address at which clients reach the broker.
-        data_version: Increases with every change of the topics, also across restarts of the broker.
+        data_version: Increases with every change of the topics.
+        store: The id of the broker's store; empty for an older release.
     """
 
     cluster: str
@@ -65,6 +66,7 @@ class Registration:
     address: str
     data_version: int
     topics: Sequence[TopicData]
+    store: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,11 @@ class Route:
 
 @dataclass
 class _Live:
-    """A broker that is registered."""
+    """A broker that is registered, and the user and the open stream that have registered it."""
 
     registration: Registration
     connection: Hashable
+    user: str
     seen_s: float
     topics: dict[str, TopicData]
 
@@ -124,25 +127,31 @@ class RouteTable:
         self._brokers: dict[str, dict[int, _Live]] = {}
         self._ordered: dict[str, dict[str, TopicData]] = {}
 
-    def register(self, registration: Registration, connection: Hashable) -> None:
+    def register(self, registration: Registration, connection: Hashable, user: str = "") -> None:
         """Register a broker, or renew its registration, until `disconnect` of this connection.
 
-        A registration with a lower data version than the current one is ignored.
+        A registration with a lower data version than the last one over this connection is ignored.
+        Another connection replaces the last one only for the same broker: see `_is_same`.
 
         Raises OptionError, InvalidInputError (REGISTRATION_INVALID), and StoreUnavailableError
-        (BROKER_NAME_TAKEN) if a live broker at another address has the same name and id.
+        (BROKER_NAME_TAKEN) if another live broker has the same name.
         """
         _check(registration)
         topics = {each.name: each for each in registration.topics}
+        live = _Live(registration, connection, user, self._clock(), topics)
         with self._lock:
             self._expire()
             same_name = self._brokers.get(registration.broker, {})
-            if (known := same_name.get(registration.broker_id)) is not None:
-                if known.registration.address != registration.address:
-                    raise _taken(known.registration)
-                if known.registration.data_version > registration.data_version:
-                    return
-            live = _Live(registration, connection, self._clock(), topics)
+            for other in same_name.values():
+                if not _is_same(live, other):
+                    raise _taken(other.registration)
+            known = same_name.get(registration.broker_id)
+            if (
+                known is not None
+                and known.connection == connection
+                and known.registration.data_version > registration.data_version
+            ):
+                return
             self._brokers.setdefault(registration.broker, {})[registration.broker_id] = live
             self._remember(registration.broker, topics.values())
 
@@ -211,6 +220,17 @@ class RouteTable:
         self._brokers = {name: by_id for name, by_id in kept.items() if by_id}
 
 
+def _is_same(live: _Live, other: _Live) -> bool:
+    """Whether a registration may replace that of another connection, or be its replica.
+
+    It must be of the same user and store, and with the same id have the same address.
+    """
+    mine, known = live.registration, other.registration
+    return (live.user, mine.cluster, mine.store) == (other.user, known.cluster, known.store) and (
+        mine.broker_id != known.broker_id or mine.address == known.address
+    )
+
+
 def _broker_data(by_id: dict[int, _Live]) -> BrokerData:
     leader = by_id[min(by_id)].registration
     addresses = {number: by_id[number].registration.address for number in sorted(by_id)}
@@ -218,22 +238,44 @@ def _broker_data(by_id: dict[int, _Live]) -> BrokerData:
 
 
 def _check(registration: Registration) -> None:
-    names = registration.cluster, registration.broker
-    counts = [n for each in registration.topics for n in (each.read_queues, each.write_queues)]
     is_valid = (
-        all(0 < len(name) <= _MAX_NAME_CHARACTERS for name in names)
-        and registration.broker_id >= 0
-        and all(each.name for each in registration.topics)
-        and all(0 <= count <= _MAX_QUEUES for count in counts)
+        _is_name(registration.cluster)
+        and _is_name(registration.broker)
+        and (not registration.store or _is_name(registration.store))
+        and min(registration.broker_id, registration.data_version) >= 0
     )
     if not is_valid:
-        raise InvalidInputError(
-            f"the registration of the broker {registration.broker[:_MAX_NAME_CHARACTERS]!r} needs"
-            " a cluster, a name, an id of at least 0, and names and queue counts of its topics.",
-            remedy="Use a broker of the same release as the name server.",
-            code="REGISTRATION_INVALID",
+        raise _invalid(
+            registration, "needs a cluster, a name, and an id and a data version of at least 0"
         )
+    for topic in registration.topics:
+        if not _is_topic(topic):
+            raise _invalid(registration, f"has an invalid topic, {topic.name[:_MAX_CHARACTERS]!r}")
     check_advertised(registration.address)
+
+
+def _is_topic(topic: TopicData) -> bool:
+    return (
+        _is_name(topic.name, _MAX_TOPIC_CHARACTERS)
+        and 0 <= topic.perm <= PERM_READ | PERM_WRITE | PERM_INHERIT
+        and all(0 <= count <= _MAX_QUEUES for count in (topic.read_queues, topic.write_queues))
+        and (not topic.message_type or _is_name(topic.message_type))
+    )
+
+
+def _is_name(name: str, most: int = _MAX_CHARACTERS) -> bool:
+    """Whether a name is printable, of limited length, and no path."""
+    is_path = bool({"/", "\\"} & {*name}) or name in (".", "..")
+    return 0 < len(name) <= most and name.isprintable() and not is_path
+
+
+def _invalid(registration: Registration, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the registration of the broker {registration.broker[:_MAX_CHARACTERS]!r} {what}.",
+        remedy="Names have printable characters other than / and \\. Use a broker of the"
+        " same release as the name server.",
+        code="REGISTRATION_INVALID",
+    )
 
 
 def _taken(known: Registration) -> StoreUnavailableError:

@@ -28,11 +28,9 @@ _LOG = logging.getLogger("pyrocket")
 
 DEFAULTS = Settings()
 _PENDING = 1_000_000
-_PEER_S = 60
-"""Time without a packet from a client after which the server sends it a keepalive ping."""
 
 
-def _options(settings: Settings) -> list[tuple[str, int]]:
+def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, int]]:
     """Return the options of the server.
 
     Without the first option, a second broker could share the port. With the last two, the server
@@ -51,9 +49,9 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.server.max_pending_requests", _PENDING),
         ("grpc.server.max_pending_requests_hard_limit", _PENDING),
         ("grpc.max_connection_idle_ms", int(1000 * settings.connection_idle)),
-        ("grpc.keepalive_time_ms", 1000 * _PEER_S),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.ping_timeout_ms", 20_000),
+        ("grpc.keepalive_time_ms", 1000 * ping_s),
+        ("grpc.keepalive_timeout_ms", 1000 * answer_s),
+        ("grpc.http2.ping_timeout_ms", 1000 * answer_s),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 0),
@@ -66,12 +64,18 @@ _Context = Any
 
 
 class CallServer:
-    """Serves calls. Created and used inside an event loop."""
+    """Serves calls. Created and used inside an event loop.
+
+    A client that sends nothing for `ping_s` gets a keepalive ping, and is disconnected if it does
+    not answer within `answer_s`.
+    """
+
+    ping_s, answer_s = 60, 20
 
     def __init__(self, gate: Gate, settings: Settings = DEFAULTS) -> None:
         self._gate, self._settings = gate, settings
         self._threads = Threads(settings.read_threads)
-        self._server = grpc.aio.server(options=_options(settings))
+        self._server = grpc.aio.server(options=_options(settings, self.ping_s, self.answer_s))
         self._stopping = asyncio.Event()
         self.parked = self.stalled = 0
         self._parked_by_peer: Counter[str] = Counter()
@@ -183,7 +187,7 @@ class CallServer:
         Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
         """
         user = self._gate.user(origin.metadata)
-        arguments = _arguments(call, request)
+        arguments = arguments_of(call, request)
         return arguments, self._gate.admit(user, call.name, arguments)
 
     async def guarded(
@@ -254,7 +258,8 @@ def connected() -> Iterator[None]:
         raise asyncio.CancelledError from None
 
 
-def _arguments(call: Call, request: bytes) -> dict[str, Any]:
+def arguments_of(call: Call, request: bytes) -> dict[str, Any]:
+    """Return the arguments of a call. Raises InvalidInputError (REQUEST_MALFORMED)."""
     try:
         return call.arguments(request)
     except PyrocketError:

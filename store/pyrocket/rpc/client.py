@@ -166,7 +166,9 @@ class Client:
         carried = carried_error(error, address)
         if carried is not None:
             return carried
-        return unreachable(self.connection.place, name, error, repeat_is_safe=name not in _ONCE)
+        dates = self.connection.date_remedy(error)
+        place, is_safe = self.connection.place, name not in _ONCE
+        return unreachable(place, name, error, repeat_is_safe=is_safe, dates=dates)
 
 
 class _Blocks:

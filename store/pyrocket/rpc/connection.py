@@ -19,6 +19,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.rpc.allocator import keep_blocks
+from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.signature import Metadata, sign
 from pyrocket.versions import PROTOCOL, RELEASE
@@ -160,6 +161,10 @@ class Connection:
         """The metadata that authenticates a call made now."""
         return self._credentials.metadata()
 
+    def date_remedy(self, error: Any) -> str:
+        """Return what to do if the broker's certificate has expired; see `date_remedy`."""
+        return date_remedy(error, self.address, self._credentials.ca)
+
     def greeted(self, seconds: float, *, waits: bool = False) -> Any:
         """Return the channel; make the first call on it if that has not been made.
 
@@ -259,8 +264,13 @@ def is_silent(error: Any) -> bool:
     return error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def unreachable(place: str, call: str, error: Any, *, repeat_is_safe: bool) -> PyrocketError:
-    """Return the error for a call that was not answered, or that the broker does not implement."""
+def unreachable(
+    place: str, call: str, error: Any, *, repeat_is_safe: bool, dates: str = ""
+) -> PyrocketError:
+    """Return the error for a call that was not answered, or that the broker does not implement.
+
+    `dates` is the `date_remedy` of the error.
+    """
     if "too_many_pings" in (error.details() or "").lower().replace(" ", "_"):
         _log.warning(
             "the server %s, or a proxy before it, has closed the connection because of keepalive"
@@ -270,7 +280,7 @@ def unreachable(place: str, call: str, error: Any, *, repeat_is_safe: bool) -> P
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return _missing(place, call)
     if is_distrusted(error):
-        remedy = (
+        remedy = dates or (
             "Set `endpoint.ca` to the CA certificate of the broker, and use the host name in its"
             " certificate"
         )

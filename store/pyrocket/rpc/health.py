@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from pyrocket.errors import PyrocketError
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.service import SERVICE as BROKER
 
@@ -21,9 +22,18 @@ _SECONDS = 0.2
 class Health:
     """Reports whether the server is serving; the empty service name means the whole server."""
 
-    def __init__(self, serves: Callable[[], bool], service: str = BROKER) -> None:
-        """`serves` returns whether the server is serving, `service` is its main service."""
-        self._serves, self._known = serves, ("", service, SERVICE)
+    def __init__(
+        self,
+        is_stopping: Callable[[], bool],
+        trouble: Callable[[], str] = str,
+        service: str = BROKER,
+    ) -> None:
+        """`trouble` returns why the server is not ready, and may wait for the disk.
+
+        `service` is the main service of the server.
+        """
+        self._is_stopping, self._trouble = is_stopping, trouble
+        self._known = ("", service, SERVICE)
         self._request: type[HealthCheckRequest] = message_class("grpc.health.v1.HealthCheckRequest")
         self._reply = message_class("grpc.health.v1.HealthCheckResponse")
 
@@ -36,18 +46,21 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE, calls)
 
     async def _check(self, request: bytes, context: Any) -> bytes:
-        status = self._status(await self._service(request, context))
+        status = await self._status(await self._service(request, context))
         if status == _UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
         return self._encode(status)
 
     async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         service, sent = await self._service(request, context), None
-        while sent != _NOT_SERVING:
-            status = self._status(service)
+        while True:
+            ends = self._is_stopping()
+            status = await self._status(service)
             if status != sent:
                 yield self._encode(status)
                 sent = status
+            if ends:
+                return
             await asyncio.sleep(_SECONDS)
 
     async def _service(self, request: bytes, context: Any) -> str:
@@ -58,10 +71,17 @@ class Health:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is malformed.")
             raise
 
-    def _status(self, service: str) -> int:
+    async def _status(self, service: str) -> int:
         if service not in self._known:
             return _UNKNOWN
-        return _SERVING if self._serves() else _NOT_SERVING
+        is_ready = not self._is_stopping() and not await asyncio.to_thread(self._trouble_or_error)
+        return _SERVING if is_ready else _NOT_SERVING
+
+    def _trouble_or_error(self) -> str:
+        try:
+            return self._trouble()
+        except (PyrocketError, OSError) as error:
+            return str(error)
 
     def _encode(self, status: int) -> bytes:
         return self._reply(status=status).SerializeToString()

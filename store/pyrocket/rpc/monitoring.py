@@ -18,6 +18,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.metadata.topics import is_system_topic
 from pyrocket.rpc.limits import LoopWatch
 from pyrocket.rpc.server import Server
+from pyrocket.rpc.tls import Certificate
 
 _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
@@ -36,7 +37,15 @@ _REQUEST_S = 10
 class Metrics:
     """The metrics of one broker, collected at each scrape."""
 
-    def __init__(self, broker: Broker, server: Server, watch: LoopWatch, cluster: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        server: Server,
+        watch: LoopWatch,
+        cluster: str,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self._certificate = certificate
         self._broker, self._server, self._watch = broker, server, watch
         self._node = (cluster, _TYPE, broker.hello().broker)
         self.registry = CollectorRegistry()
@@ -87,6 +96,10 @@ class Metrics:
         yield self._counter("pyrocket_dropped_traces",
                             "Records of the message trace that were not stored.",
                             self._broker.dropped_traces)  # fmt: skip
+        if self._certificate is not None:
+            yield self._gauge("pyrocket_certificate_expiry_seconds",
+                              "When the TLS certificate expires, in seconds since the epoch.",
+                              self._certificate.expiry_s)  # fmt: skip
         yield self._failed_rounds()
         yield self._messages()
         yield from self._lags()

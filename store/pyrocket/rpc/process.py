@@ -17,6 +17,7 @@ from pyrocket.broker.files import read_file, refuse_if_others_can_read
 from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
+from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
@@ -62,7 +63,8 @@ def serve(directory: str, settings: Settings) -> bool:
     credentials = check_name_servers(settings)
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
-    access = watch_access(settings.users) if settings.users else None
+    age = SignatureAge(settings.signature_age)
+    access = watch_access(settings.users, age) if settings.users else None
     certificate = certificate_of(settings)
     store = open_store(directory, settings)
     try:
@@ -82,7 +84,7 @@ def serve(directory: str, settings: Settings) -> bool:
         run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
     finally:
         broker.close()
-    failed = running_state(store.path).write_error
+    failed = running_state(store.path, is_disk_full=False).write_error
     _log.info("the store is closed%s", ", and is recovered when it is opened" if failed else "")
     return not failed
 
@@ -125,10 +127,14 @@ async def _serve(
             return "stopping"
         return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
 
-    with _monitoring(broker, server, watch, settings, trouble) as metrics:
+    with (
+        logging_expiry(certificate),
+        _monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
+    ):
         await server.start()
         # In a thread, because it waits for the disk.
-        await asyncio.to_thread(broker_file.write, RunningBroker(os.getpid(), listens, metrics))
+        running = RunningBroker(os.getpid(), listens, metrics)
+        await asyncio.to_thread(_write_broker_file, broker_file, running)
         try:
             await asyncio.to_thread(registrar.start)
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
@@ -142,6 +148,13 @@ async def _serve(
             await asyncio.to_thread(broker_file.delete)
 
 
+def _write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
+    try:
+        file.write(running)
+    except OSError as error:  # A broker can be started on a full disk.
+        _log.warning("commands on this machine do not find the broker: %s", error)
+
+
 def stop_signal() -> asyncio.Event:
     """Return an event that SIGTERM and SIGINT set."""
     stopping = asyncio.Event()
@@ -151,8 +164,24 @@ def stop_signal() -> asyncio.Event:
 
 
 @contextmanager
+def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
+    """Log the expiry of the certificate, if there is one, during a `with` block."""
+    task = None if certificate is None else asyncio.ensure_future(certificate.log_expiry())
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+
+
+@contextmanager
 def _monitoring(
-    broker: Broker, server: Server, watch: LoopWatch, settings: Settings, trouble: Callable[[], str]
+    broker: Broker,
+    server: Server,
+    watch: LoopWatch,
+    settings: Settings,
+    certificate: Certificate | None,
+    trouble: Callable[[], str],
 ) -> Iterator[str]:
     """Serve /metrics and /health; yield their address, or an empty string."""
     address = settings.metrics
@@ -166,7 +195,7 @@ def _monitoring(
         found = MonitoringServer(
             host.strip("[]"),
             int(port),
-            Metrics(broker, server, watch, settings.cluster_name),
+            Metrics(broker, server, watch, settings.cluster_name, certificate),
             trouble,
         )
     except (OSError, ValueError, OverflowError):
@@ -200,7 +229,17 @@ def check_name_servers(settings: Settings) -> Credentials:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Reject addresses that other machines can reach, unless there are users and TLS."""
+    """Reject addresses that other machines can reach, unless there are users and TLS.
+
+    /metrics has neither, so that its address needs `insecure`.
+    """
+    if settings.metrics and not settings.insecure and not is_loopback(settings.metrics):
+        raise OptionError(
+            f"the address {settings.metrics} of /metrics can be reached from other machines, and"
+            " needs no credentials.",
+            remedy="Use --metrics 127.0.0.1:PORT, or --insecure.",
+            code="BROKER_EXPOSED",
+        )
     if settings.insecure or (settings.users and settings.tls_certificate):
         reachable = [] if settings.insecure else [a for a in settings.listen if PLAIN in a]
     else:

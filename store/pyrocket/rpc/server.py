@@ -61,7 +61,7 @@ class Server(CallServer):
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 self._clients.handlers(),
                 self._messaging.handlers(),
-                Health(lambda: not self._stopping.is_set()).handlers(),
+                Health(self._stopping.is_set, lambda: broker.trouble).handlers(),
             )
         )
 

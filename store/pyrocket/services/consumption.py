@@ -17,7 +17,7 @@ import numpy as np
 from pyrocket.clock import Clock, steady_clock, system_clock
 from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.os_errors import translating_methods
+from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_starts import GroupStartTable
@@ -233,7 +233,7 @@ class Consumption:
 
     def dispatch(self) -> None:
         """Dispatch all published records: a killed process may have left some undispatched."""
-        with self._engine.writer.exclusive():
+        with self._engine.writer.exclusive(even_if_full=True):
             pass
 
     def flush(self) -> None:
@@ -302,8 +302,14 @@ class Consumption:
         return content
 
     def save(self, content: dict[str, Any]) -> None:
-        """Replace the snapshot durably. `content["next"]` is the first later change."""
-        replace_file(self._layout.pop, encode_own(self._layout.pop, content), self._layout.scratch)
+        """Replace the snapshot durably. `content["next"]` is the first later change.
+
+        Raises StoreUnavailableError (WRITE_FAILED, DISK_FULL).
+        """
+        layout = self._layout
+        self._engine.writer.room.check_usable()
+        with translating_os_errors(layout.root, "try again"):
+            replace_file(layout.pop, encode_own(layout.pop, content), layout.scratch)
         self.saved_next = int(content["next"])
 
     def hook_into(self, hooks: Hooks) -> None:

@@ -110,7 +110,9 @@ class Services:
             writer = self.engine.writer
             # Before the writer's cleaning, which deletes staged files without reporting them.
             staged = self.sink.clean_staging()
-            report = writer.clean(hours=hours, total_bytes=total_bytes)
+            report = writer.cleaner.clean(
+                partial(writer.exclusive, even_if_full=True), hours=hours, total_bytes=total_bytes
+            )
         return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
 
     def close(self, *, clean: bool) -> None:

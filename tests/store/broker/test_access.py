@@ -1,6 +1,7 @@
 """Users and rights: what a users file allows, and which files are rejected."""
 
 import logging
+import os
 
 import pytest
 from pyrocket.broker import files
@@ -122,6 +123,24 @@ def test_an_invalid_users_file_is_rejected_with_the_reason(write, text, expected
         read_access(write(text))
     assert caught.value.code == "BROKER_USERS"
     assert any(each in str(caught.value) for each in expected.split("|"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to any group")
+@pytest.mark.parametrize("mode", [0o640, 0o620])
+def test_a_group_may_read_a_file_of_secrets_only_if_the_process_belongs_to_it(
+    write, monkeypatch, mode
+):
+    """In Kubernetes, the group of a volume is a supplementary group of the process."""
+    path = write(USERS, mode=mode)
+    os.chown(path, -1, 54321)
+    with pytest.raises(OptionError, match="the group 54321") as caught:
+        read_access(path)
+    assert caught.value.code == "BROKER_USERS"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getgroups", lambda: [10, 54321])
+        read_access(path)
+    os.chown(path, -1, os.getegid())
+    read_access(path)
 
 
 def test_a_users_file_that_others_can_read_is_rejected(write):

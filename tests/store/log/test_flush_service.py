@@ -15,7 +15,7 @@ from pyrocket.errors import OptionError, StoreFailedError
 from pyrocket.log import flusher
 from pyrocket.log.flusher import FlushPolicy
 from pyrocket.message import SendStatus
-from support.stores import SMALL, batch, bodies, message, numbered, words
+from support.stores import SMALL, batch, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interval_ms=20)
@@ -277,7 +277,7 @@ def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, mo
     threads = [threading.Thread(target=append) for _ in range(3)]
     for thread in threads:
         thread.start()
-    until(lambda: len(bodies(store)[0]) == 4)
+    until(lambda: store.max_offset("t", 0) == 4)
     leave.set()
     for thread in threads:
         thread.join(60)

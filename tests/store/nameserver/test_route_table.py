@@ -34,9 +34,10 @@ def table(clock):
     return RouteTable(clock)
 
 
-def registration(broker="a", *topics, address="", broker_id=0, version=1, cluster="c"):
+def registration(broker="a", *topics, address="", broker_id=0, version=1, cluster="c", store=""):
     address = address or f"{broker}.example:8081"
-    return Registration(cluster, broker, broker_id, address, version, topics or (ORDERS,))
+    topics = topics or (ORDERS,)
+    return Registration(cluster, broker, broker_id, address, version, topics, store)
 
 
 def brokers_of(table, topic="orders"):
@@ -118,12 +119,41 @@ def test_a_change_of_topics_is_visible_at_once(table):
     assert brokers_of(table, "clicks") == ["a"]
 
 
-def test_an_older_data_version_of_the_same_broker_is_ignored(table):
-    table.register(registration("a", ORDERS, CLICKS, version=2), "2")
+def test_an_older_data_version_counts_within_one_stream_only(table):
+    """The clock of a broker that was restarted may have been set back."""
+    table.register(registration("a", ORDERS, CLICKS, version=2), "1")
     table.register(registration("a", ORDERS, version=1), "1")
     assert brokers_of(table, "clicks") == ["a"]
+    table.register(registration("a", ORDERS, version=1), "2")
+    assert brokers_of(table, "clicks") == []
+    table.disconnect("1")
+    assert brokers_of(table) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("other", "user"),
+    [
+        (registration("a", store="s1", version=9), "mallory"),
+        (registration("a", store="s2", version=9), "alice"),
+        (registration("a", store="", version=9), "alice"),
+        (registration("a", store="s1", version=9, address="b.example:8081"), "alice"),
+        (registration("a", store="s1", version=9, cluster="west"), "alice"),
+        (registration("a", store="s1", broker_id=1, address="b.example:8081"), "mallory"),
+        (registration("a", store="s2", broker_id=1, address="b.example:8081"), "alice"),
+    ],
+)
+def test_only_the_same_broker_replaces_the_stream_that_holds_its_name(table, other, user):
+    table.register(registration("a", store="s1"), "1", "alice")
+    assert code(lambda: table.register(other, "2", user)) == "BROKER_NAME_TAKEN"
+    assert table.routes(["orders"])[0].brokers[0].addresses == {0: "a.example:8081"}
+    table.disconnect("2")
+    assert brokers_of(table) == ["a"]
+    table.register(registration("a", CLICKS, store="s1"), "3", "alice")
     table.disconnect("1")
     assert brokers_of(table, "clicks") == ["a"]
+    table.disconnect("3")
+    table.register(other, "2", user)
+    assert brokers_of(table) == ["a"]
 
 
 def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_removed(table, clock):
@@ -167,6 +197,18 @@ def test_a_topic_may_have_65536_queues(table):
         registration("a", TopicData("", 1, 1, 6)),
         registration("a", TopicData("orders", -1, 1, 6)),
         registration("a", TopicData("orders", 1, 65_537, 6)),
+        registration("a", TopicData("orders", 1, 1, -1)),
+        registration("a", TopicData("orders", 1, 1, 8)),
+        registration("a", TopicData("orders", 1, 1, 6, "FIFO\n")),
+        registration("a", TopicData("../x", 1, 1, 6)),
+        registration("a", TopicData("o\nrders", 1, 1, 6)),
+        registration("a", TopicData("o" * 256, 1, 1, 6)),
+        registration("a\n", address="a:1"),
+        registration("../x", address="a:1"),
+        registration("..", address="a:1"),
+        registration(cluster="c\x00"),
+        registration(store="s\n"),
+        registration(version=-1),
     ],
 )
 def test_an_invalid_registration_is_rejected(table, given):
@@ -197,6 +239,7 @@ def test_an_address_is_parsed_into_host_and_port():
         "::1:80",
         "a/b:1",
         "a,b:1",
+        *("a b:1", "a\r:1", "a\x00:1", "a\\b:1"),
         "a" * 301 + ":1",
     ],
 )

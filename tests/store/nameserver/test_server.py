@@ -2,21 +2,27 @@
 
 import random
 import signal
+import time
+from dataclasses import replace
 
 import grpc
 import pytest
 from pyrocket.broker.access import read_access
+from pyrocket.broker.signature_age import SignatureAge
+from pyrocket.clock import system_clock
 from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import METADATA_KEY
 from pyrocket.rpc.gate import NEEDS
 from pyrocket.rpc.messaging.interface import name_of
-from pyrocket.rpc.nameserver.server import SERVICE
+from pyrocket.rpc.nameserver.server import SERVICE, NameServer
 from support import name_server
 from support.certificates import write_certificate
+from support.cutting_proxy import cutting
 from support.name_server import BrokerStream, ask, request_of, wait_until
 from support.rocketmq_stub import Stub, code_of, resource
+from support.stores import FakeClock
 
 METHODS = service(SERVICE).methods_by_name
 USERS = """
@@ -140,6 +146,18 @@ def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(
     assert types[1] == types[2] == ["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
 
 
+def test_a_topic_of_a_type_of_a_later_release_does_not_break_its_route(address, channel):
+    later = TopicData("orders", 1, 1, 6, "HOLOGRAM")
+    streams = [BrokerStream(channel) for _ in range(2)]
+    streams[0].register(registration("a", later))
+    streams[1].register(registration("b", TopicData("orders", 1, 1, 6, "FIFO")))
+    stub = Stub(address)
+    reply = stub.call("QueryRoute", topic=resource("orders"))
+    stub.close()
+    assert code_of(reply) == "OK"
+    assert [queue.broker.name for queue in reply.message_queues] == ["a", "b"]
+
+
 def test_a_topic_without_a_live_broker_has_no_route_for_clients_of_rocketmq(address):
     stub = Stub(address)
     assert stub.code("QueryRoute", topic=resource("orders")) == "TOPIC_NOT_FOUND"
@@ -186,6 +204,82 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(table, tmp_path):
             stream.register(registration("b", *names))
             assert list(ask(channel, "ClusterTopics", owner)) == ["orders"]
             assert list(ask(channel, "ClusterTopics", root)) == ["orders", "others"]
+
+
+def users_with_admin(folder, *names):
+    path = folder / "admins.toml"
+    path.touch(0o600)
+    secrets = "".join(f'[users.{name}]\nsecret = "secret of {name}"\n' for name in names)
+    path.write_text(f'{secrets}[[rules]]\nusers = ["*"]\ntopics = ["*"]\nallow = ["admin"]\n')
+    return path
+
+
+def test_a_name_belongs_to_the_user_of_the_stream_that_is_open(table, tmp_path):
+    users = read_access(str(users_with_admin(tmp_path, "alice", "mallory")))
+    alice, mallory = (
+        Credentials(access_key=name, secret_key=f"secret of {name}").metadata()
+        for name in ("alice", "mallory")
+    )
+    with (
+        name_server.serving(table, lambda: users) as address,
+        grpc.insecure_channel(address) as channel,
+    ):
+        first = BrokerStream(channel, alice)
+        first.register(registration())
+        with pytest.raises(grpc.RpcError, match="BROKER_NAME_TAKEN"):
+            BrokerStream(channel, mallory).register(registration())
+        second = BrokerStream(channel, alice)
+        second.register(registration())
+        first.close()
+        assert [one.name for one in ask(channel, "Brokers", alice)] == ["a"]
+        second.close()
+        BrokerStream(channel, mallory).register(registration())
+
+
+def test_a_stream_is_registered_for_longer_than_a_signature_is_valid(table, tmp_path):
+    """Its metadata is signed once; the rights of its user count for each registration."""
+    clock = FakeClock(system_clock())
+    path = users_with_admin(tmp_path, "alice")
+    found = [read_access(str(path), SignatureAge(900, clock))]
+    alice = Credentials(access_key="alice", secret_key="secret of alice").metadata()
+    with (
+        name_server.serving(table, lambda: found[0]) as address,
+        grpc.insecure_channel(address) as channel,
+    ):
+        stream = BrokerStream(channel, alice)
+        stream.register(registration())
+        clock.now += 3_600_000
+        stream.register(registration())
+        with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+            BrokerStream(channel, alice).register(registration())
+        found[0] = replace(found[0], rules=())
+        with pytest.raises(grpc.RpcError, match="PERMISSION_DENIED"):
+            stream.register(registration())
+        wait_until(lambda: table.brokers() == [])
+
+
+def silent_for(address, table, seconds):
+    """Let the connection of a registered broker fall silent; return how long it is kept."""
+    with cutting(address, every=0) as proxy, grpc.insecure_channel(proxy.address) as channel:
+        stream = BrokerStream(channel)
+        stream.register(registration())
+        proxy.silence()
+        began = time.monotonic()
+        wait_until(lambda: table.brokers() == [], seconds)
+        stream.cancel()
+    return time.monotonic() - began
+
+
+def test_a_name_is_free_again_when_the_machine_of_its_broker_does_not_answer(table, monkeypatch):
+    monkeypatch.setattr(NameServer, "ping_s", 1)
+    monkeypatch.setattr(NameServer, "answer_s", 1)
+    with name_server.serving(table) as address:
+        assert silent_for(address, table, 15) > 1
+
+
+@pytest.mark.slow
+def test_a_name_is_free_again_after_20_s(table, address):
+    assert silent_for(address, table, 25) > 10
 
 
 def send_malformed(channel, call, data):

@@ -226,8 +226,11 @@ class Pop:
         self._states.drop_topic(topic)
 
     def close(self) -> None:
-        """Save a snapshot for the next start. The append queue must still be open."""
-        self.snapshot()
+        """Save a snapshot for the next start, which otherwise reads the records in the log.
+
+        The append queue must still be open.
+        """
+        self._save()
 
     def _resume(self) -> None:
         """Take over external offsets, and then the messages in flight of a RocketMQ 5 broker.

@@ -8,10 +8,14 @@ from pyrocket.errors import PyrocketError, TransportError, UnsupportedError
 from pyrocket.rpc.errors import carried_error
 
 SERVICE = "pyrocket.v1.NameServer"
+_REMEDY = "Check that the name server runs and can be reached, and the settings of TLS"
 
 
-def call_error(address: str, call: str, error: Any) -> PyrocketError:
-    """Return the error that a name server has reported, or the error for a call without answer."""
+def call_error(address: str, call: str, error: Any, dates: str = "") -> PyrocketError:
+    """Return the error that a name server has reported, or the error for a call without answer.
+
+    `dates` is the `date_remedy` of the error.
+    """
     if (carried := carried_error(error, address)) is not None:
         return carried
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
@@ -20,13 +24,13 @@ def call_error(address: str, call: str, error: Any) -> PyrocketError:
             remedy="Use the address of a `pyrocket nameserver`.",
             code="PROTOCOL_UNKNOWN",
         )
-    return unanswered(address, call, f"{error.code().name}, {error.details()}")
+    return unanswered(address, call, f"{error.code().name}, {error.details()}", dates)
 
 
-def unanswered(address: str, call: str, reason: str) -> TransportError:
+def unanswered(address: str, call: str, reason: str, dates: str = "") -> TransportError:
     """Return the error for a call without answer."""
     return TransportError(
         f"The name server at {address} did not answer {call}: {reason}.",
-        remedy="Check that the name server runs and can be reached, and the settings of TLS.",
+        remedy=f"{dates or _REMEDY}.",
         repeat_is_safe=True,
     )

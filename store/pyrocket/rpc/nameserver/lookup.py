@@ -163,6 +163,7 @@ def _answer(
             sent, timeout=_TIMEOUT_S, metadata=connection.metadata
         )
     except grpc.RpcError as error:
-        raise call_error(connection.address, call, error) from None
+        dates = connection.date_remedy(error)
+        raise call_error(connection.address, call, error, dates) from None
     value: _Value = values_of(reply.FromString(found), {"value": kind})["value"]
     return value

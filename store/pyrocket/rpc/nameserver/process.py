@@ -5,6 +5,7 @@ from functools import partial
 
 from pyrocket.broker.access import watch_access
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import LoopWatch
@@ -13,6 +14,7 @@ from pyrocket.rpc.process import (
     certificate_of,
     check_exposure,
     listen_at,
+    logging_expiry,
     run_loop,
     stop_signal,
 )
@@ -24,7 +26,8 @@ _log = logging.getLogger(__name__)
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises OptionError before anything is served."""
     check_exposure(settings)
-    access = watch_access(settings.users) if settings.users else None
+    age = SignatureAge(settings.signature_age)
+    access = watch_access(settings.users, age) if settings.users else None
     gate = Gate(access.current if access else None)
     run_loop(partial(_serve, gate, certificate_of(settings), settings))
 
@@ -40,7 +43,8 @@ async def _serve(
     if not settings.users:
         _log.warning("no users are configured: every client can register brokers")
     try:
-        await stopping.wait()
+        with logging_expiry(certificate):
+            await stopping.wait()
         _log.info("stopping")
     finally:
         await server.stop(settings.drain)

@@ -14,6 +14,7 @@ import grpc
 from pyrocket.errors import TransportError
 from pyrocket.nameserver.route_table import PRIMARY, Registration, TopicData
 from pyrocket.rounds import Rounds
+from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import Credentials, method_of
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.nameserver.calls import SERVICE, call_error, unanswered
@@ -29,7 +30,9 @@ class RegisteredTopics:
 
     def __init__(self, store: Store, cluster: str, address: str) -> None:
         self._store, self._lock = store, threading.Lock()
-        self._last = Registration(cluster, store.broker_name, PRIMARY, address, 0, ())
+        self._last = Registration(
+            cluster, store.broker_name, PRIMARY, address, 0, (), store=store.uuid
+        )
 
     def current(self) -> Registration:
         """Return the registration, with a new data version if the topics have changed."""
@@ -132,11 +135,17 @@ class _Stream(threading.Thread):
         try:
             self._register_until_stopped()
         except Exception as error:
-            found = _described(self._address, error)
+            found = self._described(error)
             if not self.first.done():
                 self.first.set_exception(found)
             if not self._stopping:
                 raise found from None
+
+    def _described(self, error: Exception) -> Exception:
+        if not isinstance(error, grpc.RpcError):
+            return error
+        dates = date_remedy(error, self._address, self._credentials.ca)
+        return call_error(self._address, "Register", error, dates)
 
     def _register_until_stopped(self) -> None:
         """Register at intervals. Raises grpc.RpcError, PyrocketError."""
@@ -176,7 +185,3 @@ class _Stream(threading.Thread):
         self.wake.clear()
         if not self._stopping:
             self.wake.wait(_RETRY_S)
-
-
-def _described(address: str, error: Exception) -> Exception:
-    return call_error(address, "Register", error) if isinstance(error, grpc.RpcError) else error

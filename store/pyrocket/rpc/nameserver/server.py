@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import grpc
 
 from pyrocket.broker.settings import Settings
+from pyrocket.metadata.topic_types import MESSAGE_TYPES
 from pyrocket.nameserver.route_table import BrokerData, Route, RouteTable
-from pyrocket.rpc.call_server import CallServer
+from pyrocket.rpc.call_server import CallServer, arguments_of
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
@@ -26,11 +26,17 @@ from pyrocket.rpc.messaging.routes import (
 )
 from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import call_of
 
 
 class NameServer(CallServer):
-    """Serves a route table. Created and used inside an event loop."""
+    """Serves a route table. Created and used inside an event loop.
+
+    The name of a broker whose machine has gone is free again after 20 s.
+    """
+
+    ping_s, answer_s = 10, 10
 
     def __init__(self, table: RouteTable, gate: Gate, settings: Settings) -> None:
         super().__init__(gate, settings)
@@ -48,7 +54,7 @@ class NameServer(CallServer):
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 grpc.method_handlers_generic_handler(MESSAGING, messaging),
-                Health(lambda: not self.is_stopping, SERVICE).handlers(),
+                Health(lambda: self.is_stopping, service=SERVICE).handlers(),
             )
         )
 
@@ -56,16 +62,27 @@ class NameServer(CallServer):
         await self.guarded("Register", context, b"", lambda: self._follow(requests, context))
 
     async def _follow(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Keep a broker registered until its stream ends or its connection is lost."""
-        connection = object()
-        register = partial(self._table.register, connection=connection)
-        call = replace(self._register_call, answer=register)
+        """Keep a broker registered until its stream ends or its connection is lost.
+
+        The stream is authenticated at its beginning, because its metadata is signed only once. The
+        rights of its user are checked for each registration.
+        """
+        connection, origin = object(), Origin.of(context)
         try:
-            with self.park(context.peer()):
+            with self.park(origin.peer):
+                user = await self.run(partial(self._gate.user, origin.metadata))
                 while (request := await self._next(requests)) is not None:
-                    await self.send(context, await self._reply(call, request, context))
+                    reply = await self.run(partial(self._registered, user, connection, request))
+                    await self.send(context, reply)
         finally:
             self._table.disconnect(connection)
+
+    def _registered(self, user: str, connection: object, request: bytes) -> bytes:
+        """Register a broker, and return the reply."""
+        call = self._register_call
+        arguments = arguments_of(call, request)
+        self._gate.admit(user, call.name, arguments)
+        return call.encode(call.answer(**arguments, connection=connection, user=user))
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """Return the next request of a stream; None if the stream ends or the server stops."""
@@ -94,7 +111,9 @@ class NameServer(CallServer):
 
 def _message_queues(topic: Any, route: Route) -> Iterator[Any]:
     for data, broker in zip(route.queues, route.brokers, strict=True):
-        accepted = accepted_types(data.topic.message_type)
+        # A broker of a later release may have other types; it checks the messages itself.
+        known = data.topic.message_type if data.topic.message_type in MESSAGE_TYPES else ""
+        accepted = accepted_types(known)
         yield from message_queues(topic, _broker(broker), data.topic, accepted)
 
 

@@ -1081,20 +1081,22 @@ class RegisterRequest(_message.Message):
     def __init__(self, registration: _Optional[_Union[Registration, _Mapping]] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("cluster", "broker", "broker_id", "address", "data_version", "topics")
+    __slots__ = ("cluster", "broker", "broker_id", "address", "data_version", "topics", "store")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker: str
     broker_id: int
     address: str
     data_version: int
     topics: _containers.RepeatedCompositeFieldContainer[TopicData]
-    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ...) -> None: ...
+    store: str
+    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ..., store: _Optional[str] = ...) -> None: ...
 
 class TopicData(_message.Message):
     __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type", "ordered")

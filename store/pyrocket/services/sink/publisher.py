@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.appender import Preface, Streamed
 from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.engine import Engine
@@ -86,7 +87,7 @@ class Publisher:
         decision.log()
         # The process that published the batch may have crashed before the flush.
         self._writer.flush()
-        return Published(0, 0, True, self._writer.log_end)
+        return Published(0, 0, True, self._writer.page[PUBLISHED])
 
     def _preface(self, record: SinkRecord) -> Preface:
         born = self._clock()

@@ -12,7 +12,7 @@ from pyrocket.tools.cli.logs import write_logs
 
 _LISTEN = "127.0.0.1:9876"
 _SETTINGS = (
-    *("listen", "tls_certificate", "tls_key", "users", "insecure"),
+    *("listen", "tls_certificate", "tls_key", "users", "signature_age", "insecure"),
     *("log_format", "log_level", "drain"),
 )
 

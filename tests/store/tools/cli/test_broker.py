@@ -136,6 +136,17 @@ def test_addresses_other_than_loopback_need_users_and_tls(tmp_path, given):
     assert not (tmp_path / "store").exists()
 
 
+def test_metrics_for_other_machines_need_insecure_although_there_are_users_and_tls(tmp_path):
+    given = ["--users", "users.toml", "--tls-certificate", "a.pem", "--tls-key", "a.key"]
+    done = run("broker", tmp_path / "store", "--metrics", "0.0.0.0:5557", *given)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error [BROKER_EXPOSED]: the address 0.0.0.0:5557 of /metrics")
+    insecure = ("--metrics", "0.0.0.0:0", "--insecure")
+    with running(tmp_path / "store", *insecure) as (_, found):
+        port = found.metrics.rpartition(":")[2]
+        assert get(f"127.0.0.1:{port}", "/health") == (200, "ready\n")
+
+
 def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_created(tmp_path):
     pem, key = write_certificate(tmp_path)
     _, other = write_certificate(tmp_path, "other")
@@ -233,8 +244,8 @@ def test_the_running_state_describes_the_problem(tmp_path):
         found = running_state(store.path)
         assert found.permission == 6
         assert found.trouble == ""
-        full = Retention(clean_ratio=0, force_ratio=0, full_ratio=0)
-        assert running_state(store.path, full).trouble == "the disk is full"
+        store.set_retention(Retention(clean_ratio=0, force_ratio=0, full_ratio=0))
+        assert running_state(store.path).trouble == "the disk is full"
 
 
 def test_a_metrics_port_in_use_is_reported(tmp_path):
