@@ -258,9 +258,7 @@ def preview(
         kept=kept,
         messages=_count(_minima(queues, log.first_offset()), _minima(queues, start)),
         disk_bytes=bytes_for_space(
-            policy or Retention(),
-            log_files(log),
-            disk_usage([layout.commit_log, layout.consume_queues]),
+            policy or Retention(), log_files(log), DiskRoom(layout, log.file_bytes).usage()
         ),
     )
 
