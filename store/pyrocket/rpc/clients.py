@@ -30,10 +30,10 @@ from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.long_polls import LongPolls
 from pyrocket.rpc.messaging.sessions import Session, Stream
-from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call, call_of
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
@@ -201,9 +201,10 @@ class ClientsService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service."""
-        found = {name: self._server.handler(call) for name, call in self._calls.items()}
-        found["PullQueue"] = grpc.unary_unary_rpc_method_handler(self._pull)
-        found["Notifications"] = grpc.unary_stream_rpc_method_handler(self._notify)
+        server = self._server
+        found = {name: server.handler_of(call) for name, call in self._calls.items()}
+        found["PullQueue"] = server.handler("PullQueue", self._pull)
+        found["Notifications"] = server.handler("Notifications", self._notify, streams=True)
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
     def stop(self) -> None:
@@ -212,15 +213,9 @@ class ClientsService:
         for stream in [*self._streams]:
             stream.offer(None)
 
-    async def _pull(self, request: bytes, context: Any) -> bytes:
-        call = self._calls["PullQueue"]
-        return await self._server.guarded(
-            call.name, context, request, lambda: self._wait(call, request, context)
-        )
-
-    async def _wait(self, call: Call, request: bytes, context: Any) -> bytes:
-        run, origin = self._server.run, Origin.of(context)
-        asked, _ = await run(lambda: self._server.admitted(call, request, origin))
+    async def _pull(self, incoming: Incoming) -> bytes:
+        call, run = self._calls["PullQueue"], self._server.run
+        asked = await self._asked(call, incoming)
 
         async def look() -> _Looked:
             return _Looked(await run(partial(call.answer, **asked)))
@@ -231,28 +226,28 @@ class ClientsService:
             await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
-            with self._server.park(origin.peer):
+            with incoming.parked():
                 found = await self._polls.wait(place, self._session, deadline, look)
-        return await run(lambda: call.encode(found.reply))
+        return incoming.reply(await run(lambda: call.encode(found.reply)))
 
-    async def _notify(self, request: bytes, context: Any) -> None:
-        await self._server.guarded(
-            "Notifications", context, request, lambda: self._follow(request, context)
-        )
-
-    async def _follow(self, request: bytes, context: Any) -> None:
-        """Send notifications until the client ends the call or the server stops."""
-        origin = Origin.of(context)
-        admitted = partial(self._server.admitted, self._watch, request, origin)
+    async def _asked(self, call: Call, incoming: Incoming) -> dict[str, Any]:
+        """Return the arguments of a call that may wait; its request then takes up no memory."""
+        request = await incoming.request()
+        admitted = partial(self._server.admitted, call, request, incoming.origin)
         asked, _ = await self._server.run(admitted)
-        user = await self._server.run(lambda: self._gate.user(origin.metadata))
+        incoming.release_requests()
+        return asked
+
+    async def _notify(self, incoming: Incoming) -> None:
+        """Send notifications until the client ends the call or the server stops."""
+        asked = await self._asked(self._watch, incoming)
         stream = Stream()
-        stop = self._subscribe(**asked, stream=stream, user=user)
+        stop = self._subscribe(**asked, stream=stream, user=incoming.origin.user or "")
         self._streams.add(stream)
         try:
-            with self._server.park(origin.peer):
+            with incoming.parked():
                 while (message := await stream.next()) is not None:
-                    await self._server.send(context, message.SerializeToString())
+                    await incoming.send(message.SerializeToString())
         finally:
             self._streams.discard(stream)
             stop()

@@ -1,13 +1,17 @@
 """`grpc.health.v1`, for load balancers and `grpc_health_probe`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from pyrocket.errors import InvalidInputError
+from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class
+from pyrocket.rpc.incoming import Incoming
+from pyrocket.rpc.limits import Share
 from pyrocket.rpc.service import SERVICE as BROKER
 
 if TYPE_CHECKING:
@@ -17,51 +21,69 @@ SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
 _SECONDS = 0.2
 
+_REQUEST_BYTES = 4096
+_WATCHES = 16
+"""Maximum watches of a connection."""
+
 
 class Health:
-    """Reports whether the server is serving; the empty service name means the whole server."""
+    """Reports whether a server is serving; the empty service name means the whole server."""
 
-    def __init__(self, serves: Callable[[], bool], service: str = BROKER) -> None:
-        """`serves` returns whether the server is serving, `service` is its main service."""
-        self._serves, self._known = serves, ("", service, SERVICE)
+    def __init__(self, server: CallServer, service: str = BROKER) -> None:
+        """`service` is the main service of the server."""
+        self._server, self._known = server, ("", service, SERVICE)
+        self._watches = Share(_WATCHES, server.limits.settings.parked_polls)
         self._request: type[HealthCheckRequest] = message_class("grpc.health.v1.HealthCheckRequest")
         self._reply = message_class("grpc.health.v1.HealthCheckResponse")
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service."""
+        handler = partial(self._server.handler, anonymous=True)
         calls = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._check),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+            "Check": handler("Check", self._check),
+            "Watch": handler("Watch", self._watch, streams=True),
         }
         return grpc.method_handlers_generic_handler(SERVICE, calls)
 
-    async def _check(self, request: bytes, context: Any) -> bytes:
-        status = self._status(await self._service(request, context))
+    async def _check(self, call: Incoming) -> bytes:
+        status = self._status(await self._known_service(call))
         if status == _UNKNOWN:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
-        return self._encode(status)
+            await call.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
+        return call.reply(self._encode(status))
 
-    async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        service, sent = await self._service(request, context), None
-        while sent != _NOT_SERVING:
-            status = self._status(service)
-            if status != sent:
-                yield self._encode(status)
-                sent = status
-            await asyncio.sleep(_SECONDS)
+    async def _watch(self, call: Incoming) -> None:
+        is_known, sent = await self._known_service(call), None
+        with call.counted(self._watches, "the health watches"), call.parked():
+            while sent != _NOT_SERVING:
+                status = self._status(is_known)
+                if status != sent:
+                    await call.send(self._encode(status))
+                    sent = status
+                await asyncio.sleep(_SECONDS)
 
-    async def _service(self, request: bytes, context: Any) -> str:
-        """Return the name of the service in a request; end the call if it is malformed."""
+    async def _known_service(self, call: Incoming) -> bool:
+        """Return whether the service in a request is known. Raises InvalidInputError."""
+        request = await call.request()
+        call.release_requests()
+        if len(request) > _REQUEST_BYTES:
+            raise _malformed(f"it has {len(request)} bytes; the maximum is {_REQUEST_BYTES}")
         try:
-            return self._request.FromString(request).service
+            return self._request.FromString(request).service in self._known
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is malformed.")
-            raise
+            raise _malformed("it is no HealthCheckRequest") from None
 
-    def _status(self, service: str) -> int:
-        if service not in self._known:
+    def _status(self, is_known: bool) -> int:
+        if not is_known:
             return _UNKNOWN
-        return _SERVING if self._serves() else _NOT_SERVING
+        return _NOT_SERVING if self._server.is_stopping else _SERVING
 
     def _encode(self, status: int) -> bytes:
-        return self._reply(status=status).SerializeToString()
+        return bytes(self._reply(status=status).SerializeToString())
+
+
+def _malformed(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the health check is malformed: {reason}.",
+        remedy="Send the name of a service, or none.",
+        code="REQUEST_MALFORMED",
+    )

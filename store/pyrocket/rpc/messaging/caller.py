@@ -1,6 +1,6 @@
 """The client of a call, from the call's metadata. Also checks the names in its request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -11,6 +11,7 @@ from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.messaging.codes import RefusedError
+from pyrocket.rpc.origin import Origin
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
@@ -29,15 +30,14 @@ class Caller:
     gate: Gate
 
     @classmethod
-    def of(cls, metadata: Iterable[tuple[str, Any]], peer: str, gate: Gate) -> "Caller":
-        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED), NotAuthenticatedError."""
-        pairs = [*metadata]
-        found = {key: value for key, value in pairs if isinstance(value, str)}
+    def of(cls, origin: Origin, gate: Gate) -> "Caller":
+        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED)."""
+        found = {key: value for key, value in origin.metadata if isinstance(value, str)}
         client_id = found.get(CLIENT_ID, "").strip()
         if not client_id:
             raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
-        user = gate.user(pairs)
-        return cls(client_id, found.get(NAMESPACE, ""), user, host_of_peer(peer), gate)
+        host = host_of_peer(origin.peer)
+        return cls(client_id, found.get(NAMESPACE, ""), origin.user or "", host, gate)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from pyrocket.store import consumption_of
 class Pull:
     """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
+    group: str
     topic: str
     resource: Any
     queue_id: int
@@ -55,6 +56,7 @@ class Pulling:
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("PullMessage", [topic], groups)
         return Pull(
+            group=next(iter(groups), ""),
             topic=topic,
             resource=queue.topic,
             queue_id=int(queue.id),

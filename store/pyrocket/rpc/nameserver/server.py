@@ -14,6 +14,7 @@ from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import status
 from pyrocket.rpc.messaging.interface import SERVICE as MESSAGING
@@ -26,7 +27,7 @@ from pyrocket.rpc.messaging.routes import (
 )
 from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
-from pyrocket.rpc.service import call_of
+from pyrocket.rpc.service import Call, call_of
 
 
 class NameServer(CallServer):
@@ -38,34 +39,41 @@ class NameServer(CallServer):
         methods = service(SERVICE).methods_by_name
         self._register_call = call_of(methods["Register"], table.register)
         handlers = {
-            "Register": grpc.stream_stream_rpc_method_handler(self._register),
-            "Routes": self.handler(call_of(methods["Routes"], table.routes)),
-            "ClusterTopics": self.handler(call_of(methods["ClusterTopics"], table.cluster_topics)),
-            "Brokers": self.handler(call_of(methods["Brokers"], table.brokers)),
+            "Register": self.handler("Register", self._follow, streams=True),
+            "Routes": self.handler_of(call_of(methods["Routes"], table.routes)),
+            "ClusterTopics": self.handler_of(
+                call_of(methods["ClusterTopics"], table.cluster_topics)
+            ),
+            "Brokers": self.handler_of(call_of(methods["Brokers"], table.brokers)),
         }
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 grpc.method_handlers_generic_handler(MESSAGING, messaging),
-                Health(lambda: not self.is_stopping, SERVICE).handlers(),
+                Health(self, SERVICE).handlers(),
             )
         )
 
-    async def _register(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        await self.guarded("Register", context, b"", lambda: self._follow(requests, context))
-
-    async def _follow(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _follow(self, incoming: Incoming) -> None:
         """Keep a broker registered until its stream ends or its connection is lost."""
         connection = object()
         register = partial(self._table.register, connection=connection)
         call = replace(self._register_call, answer=register)
         try:
-            with self.park(context.peer()):
-                while (request := await self._next(requests)) is not None:
-                    await self.send(context, await self._reply(call, request, context))
+            with incoming.staying():
+                request: bytes | None = await incoming.request()
+                following = incoming.following()
+                while request is not None:
+                    await incoming.send(await self._registered(call, request, incoming))
+                    request = await self._next(following)
         finally:
             self._table.disconnect(connection)
+
+    async def _registered(self, call: Call, request: bytes, incoming: Incoming) -> bytes:
+        reply = await self.run(lambda: self._answer(call, request, incoming.origin))
+        incoming.release_requests()
+        return call.encode(reply)
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """Return the next request of a stream; None if the stream ends or the server stops."""
