@@ -22,7 +22,7 @@ from pyrocket.consuming import (
     Subscription,
 )
 from pyrocket.errors import MessageError, PyrocketError
-from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
+from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import Host
 from pyrocket.message import MessageQueue, SendResult
 from pyrocket.metadata.topics import TopicConfig
@@ -87,8 +87,9 @@ class ClientCalls:
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], born_host: Host
     ) -> "Future[list[SendResult]]":
         """Append messages; see `ProducerCalls.send`."""
+        inflation = Inflation(self._broker.store.config.max_message_bytes)
         for message in messages:
-            _check_body(message)
+            _check_body(message, inflation)
         return self._broker.producers.send(queue, messages, born_host)
 
     def create_missing(self, name: str) -> TopicConfig:
@@ -104,7 +105,7 @@ class ClientCalls:
         born_host: Host,
     ) -> Undecided:
         """Store a half message; see `ProducerCalls.send_half`."""
-        _check_body(message)
+        _check_body(message, Inflation(self._broker.store.config.max_message_bytes))
         return self._broker.producers.send_half(group, queue, message, immunity_s, born_host)
 
     def end_half(
@@ -297,12 +298,13 @@ def _encoded(notification: Notification) -> Any:
     return message
 
 
-def _check_body(message: OutgoingMessage) -> None:
-    """Raise MessageError (BODY_CORRUPT) unless the body is plain or can be decompressed."""
-    flags = message.sys_flag
-    if flags not in (0, COMPRESSED_FLAGS) or (flags and not inflates(message.body, flags)):
+def _check_body(message: OutgoingMessage, inflation: Inflation) -> None:
+    """Raise MessageError (BODY_CORRUPT, BODY_TOO_LARGE) unless the body is plain or inflates."""
+    if message.sys_flag == COMPRESSED_FLAGS:
+        inflation.check(message.body)
+    elif message.sys_flag:
         raise MessageError(
-            "the body cannot be decompressed.",
+            f"the sysFlag {message.sys_flag} is not that of a plain or a compressed body.",
             remedy="Use a client of the same release as the broker.",
             code="BODY_CORRUPT",
         )

@@ -15,6 +15,7 @@ from pyrocket.rpc.origin import Origin
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
+MAX_ID_BYTES = 255
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _MAX_PORT = 65_535
 
@@ -36,6 +37,7 @@ class Caller:
         client_id = found.get(CLIENT_ID, "").strip()
         if not client_id:
             raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
+        check_id("client id", client_id)
         host = host_of_peer(origin.peer)
         return cls(client_id, found.get(NAMESPACE, ""), origin.user or "", host, gate)
 
@@ -72,6 +74,12 @@ class Caller:
         """Return the name with the namespace from the call's metadata or from the resource."""
         namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
         return f"{namespace}%{name}" if namespace and name else name
+
+
+def check_id(what: str, text: str, code: str = "BAD_REQUEST") -> None:
+    """Raise RefusedError for an id of more than 255 bytes."""
+    if len(text.encode()) > MAX_ID_BYTES:
+        raise RefusedError(code, f"the {what} has more than {MAX_ID_BYTES} bytes.")
 
 
 def host_of_peer(peer: str) -> Host:

@@ -5,8 +5,8 @@ reply.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,12 +15,13 @@ import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
+from pyrocket.formats.compression import LongBodyError
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import check_stored, status
-from pyrocket.rpc.messaging.interface import SERVICE, new
+from pyrocket.rpc.messaging.interface import SERVICE, new, parse
 from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
 from pyrocket.rpc.messaging.pulling import Pulled, Pulling
@@ -40,6 +41,8 @@ from pyrocket.rpc.threads import Work
 from pyrocket.services.consumption import MAX_BODY_BYTES
 
 _Value = TypeVar("_Value")
+_Look = Callable[[int | None], Awaitable[_Value]]
+"""Looks for messages whose bodies have at most this many bytes; None for no limit."""
 
 _COPIES = 2
 """The bodies of received messages are copied into the replies."""
@@ -51,7 +54,7 @@ class MessagingService:
     def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
         self._broker, self._server = broker, server
         self._calls = UnaryCalls(gate, server)
-        self._max_wait_s = settings.long_poll
+        self._max_wait_s, self._long_body = settings.long_poll, asyncio.Lock()
         creates_groups = settings.creates_groups
         self._sessions = Sessions()
         self.routes = routes = Routes(broker)
@@ -106,14 +109,14 @@ class MessagingService:
             await call.send(self._receiving.time().SerializeToString())
 
     async def _asked(
-        self, call: Incoming, parse: Callable[[Any, Caller], _Value]
+        self, call: Incoming, check: Callable[[Any, Caller], _Value]
     ) -> tuple[_Value, Session]:
         """Return the parameters of a call that may wait; its request then takes up no memory."""
         request = await call.request()
 
         def parsed() -> tuple[_Value, Session]:
             caller = self._calls.caller(call.origin)
-            asked = parse(new(f"{call.name}Request").FromString(request), caller)
+            asked = check(parse(f"{call.name}Request", request), caller)
             return asked, self._sessions.seen(caller.key)
 
         found = await self._server.run(parsed)
@@ -129,38 +132,59 @@ class MessagingService:
         start = asked.offset
         deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
 
-        async def look() -> Pulled:
+        async def look(longest: int | None) -> Pulled:
             nonlocal start
-            await self._pay(call)
-            pulled = await run(lambda: self._pulling.pull(asked, start))
+            pulled = await run(lambda: self._pulling.pull(asked, start, longest))
             call.hold(_COPIES * sum(len(one.body) for one in pulled.messages))
             start = pulled.next_offset
             return pulled
 
-        with call.parked():
-            place = (asked.group, asked.topic, asked.queue_id)
-            pulled = await self._long_polls.wait(place, session, deadline, look)
-        replies = await run(lambda: self._pulling.replies(asked, pulled))
-        await call.send(*replies)
+        async with AsyncExitStack() as ending:
+            with call.parked():
+                place = (asked.group, asked.topic, asked.queue_id)
+                paid = partial(self._paid, call, look, ending)
+                pulled = await self._long_polls.wait(place, session, deadline, paid)
+            replies = await run(lambda: self._pulling.replies(asked, pulled))
+            await call.send(*replies)
 
-    async def _pay(self, call: Incoming) -> None:
-        """Hold the memory of the messages that a call may receive."""
+    async def _paid(
+        self,
+        call: Incoming,
+        look: Callable[[int | None], Awaitable[_Value]],
+        ending: AsyncExitStack,
+    ) -> _Value:
+        """Look for messages, once there is memory for their bodies.
+
+        Of all calls that find a body longer than those that are sent to this broker, one at a time
+        receives it: until `ending`.
+        """
         call.hold(0)
         await call.reserve(_COPIES * MAX_BODY_BYTES)
+        try:
+            return await look(MAX_BODY_BYTES)
+        except LongBodyError:
+            call.hold(0)
+            with call.within(self._server.limits.settings.stream_stalled):
+                await ending.enter_async_context(self._long_body)
+            return await look(None)
 
     async def _receive_message(self, call: Incoming) -> None:
         asked, session = await self._asked(call, self._receiving.parse)
         deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
 
-        async def look() -> Received:
-            await self._pay(call)
-            received = await self._take(asked)
+        async def look(longest: int | None) -> Received:
+            received = await self._take(asked, longest)
             call.hold(_COPIES * sum(len(one.message.body) for one in received.messages))
             return received
 
-        with call.parked():
-            received = await self._long_polls.wait(place, session, deadline, look)
+        async with AsyncExitStack() as ending:
+            with call.parked():
+                paid = partial(self._paid, call, look, ending)
+                received = await self._long_polls.wait(place, session, deadline, paid)
+            await self._send_received(call, asked, received)
+
+    async def _send_received(self, call: Incoming, asked: Receive, received: Received) -> None:
         try:
             check_stored((await asyncio.wrap_future(received.stored)).status)
             replies = await self._server.run(lambda: self._receiving.replies(asked, received))
@@ -169,10 +193,10 @@ class MessagingService:
             self._release(asked, received)
             raise
 
-    async def _take(self, asked: Receive) -> Received:
+    async def _take(self, asked: Receive, longest: int | None) -> Received:
         """Receive messages, and release them if the call is cancelled in the meantime."""
         taking = asyncio.ensure_future(
-            self._server.run(lambda: self._receiving.receive(asked), Work.RECEIVE)
+            self._server.run(lambda: self._receiving.receive(asked, longest), Work.RECEIVE)
         )
         try:
             return await asyncio.shield(taking)
@@ -225,5 +249,5 @@ class MessagingService:
             send_again_soon(session)
 
     def _reply(self, request: bytes, caller: Caller, session: Session) -> Any:
-        command = new("TelemetryCommand").FromString(request)
+        command = parse("TelemetryCommand", request)
         return self._telemetry.answer(command, caller, session)

@@ -12,13 +12,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from pyrocket.errors import PyrocketError
+from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
-from pyrocket.rpc.messaging.interface import new
+from pyrocket.rpc.messaging.interface import new, parse
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.threads import Work
 
@@ -64,7 +64,7 @@ class UnaryCalls:
 
     def _answer(self, name: str, answer: Answer, request: bytes, origin: Origin) -> Any:
         caller = self.caller(origin)
-        return answer(new(f"{name}Request").FromString(request), caller)
+        return answer(parse(f"{name}Request", request), caller)
 
     def caller(self, origin: Origin) -> Caller:
         """Return the client of a call. Raises RefusedError."""
@@ -89,6 +89,6 @@ class UnaryCalls:
         name, refusal = call.name, self.refusal(call, error)
         reply = new(f"{name}Response", status=status(refusal.code, refusal.text))
         if name == "ChangeInvisibleDuration":
-            with suppress(DecodeError):
-                reply.receipt_handle = new(f"{name}Request").FromString(request).receipt_handle
+            with suppress(DecodeError, InvalidInputError):
+                reply.receipt_handle = parse(f"{name}Request", request).receipt_handle
         return reply
