@@ -15,15 +15,17 @@ _INITIAL_WINDOW = 4
 class RawConnection:
     """One connection. It sends as much as the server's windows allow, and reads all replies."""
 
-    def __init__(self, address):
+    def __init__(self, address, window=1 << 30):
+        """`window` is the number of bytes of each stream that the server may send."""
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._lock = threading.Condition()
         self._stream_window, self._window = 65_535, 65_535
         self._updates, self._next = Counter(), 1
         self.ended, self.is_closed = set(), False
+        self._answered = set()
         self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        self._frame(_SETTINGS, 0, 0, struct.pack("!HI", _INITIAL_WINDOW, 1 << 30))
+        self._frame(_SETTINGS, 0, 0, struct.pack("!HI", _INITIAL_WINDOW, window))
         self._frame(_WINDOW_UPDATE, 0, 0, struct.pack("!I", 1 << 30))
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -63,6 +65,11 @@ class RawConnection:
             sent += size
         return sent
 
+    def wait_for_reply(self, number, timeout=5):
+        """Wait until a reply of a stream has begun, or the stream has ended."""
+        with self._lock:
+            self._lock.wait_for(lambda: number in self._answered or self._over(number), timeout)
+
     def close(self):
         """Close the connection."""
         self.is_closed = True
@@ -101,6 +108,8 @@ class RawConnection:
                 size = struct.unpack("!I", payload)[0]
                 self._updates[number] += size if number else 0
                 self._window += 0 if number else size
+            elif kind == _DATA:
+                self._answered.add(number)
             elif kind == _RST or (kind == _HEADERS and flags & _END_STREAM):
                 self.ended.add(number)
             self._lock.notify_all()

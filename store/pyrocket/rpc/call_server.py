@@ -22,7 +22,7 @@ from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.rpc.allocator import keep_blocks, release_blocks
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.incoming import Incoming, Limits
+from pyrocket.rpc.incoming import COPIES, Incoming, Limits
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call
 from pyrocket.rpc.threads import Threads, Work
@@ -47,10 +47,7 @@ the blocks of slow clients makes the process larger by a third."""
 _RELEASE_BYTES = 8 << 20
 """Memory is released only after this many bytes of requests and replies, in about 20 ms."""
 
-_COPIES = 2
-"""gRPC copies a reply."""
-
-_BLOCK_PRICE = _COPIES * BLOCK_BYTES
+_BLOCK_PRICE = COPIES * BLOCK_BYTES
 
 _ABORT_S = 1
 """Time to tell a client that is too slow that its call was cancelled."""
@@ -247,7 +244,7 @@ class CallServer:
                 reply = await asyncio.shield(taking)
                 if reply is None:
                     return
-                incoming.hold(_COPIES * len(reply))
+                incoming.hold(COPIES * len(reply))
                 await incoming.send(call.encode(reply))
                 incoming.hold(0)
         finally:

@@ -21,6 +21,9 @@ ARRIVAL_S = 30
 IDLE_READS = 16
 """Calls of a connection that may wait for a further request without memory reserved for it."""
 
+COPIES = 2
+"""gRPC copies a reply."""
+
 _SMALL_BYTES = 65_536
 """A reply of this size is sent even if the memory is full, because it may be that of a write."""
 
@@ -171,7 +174,10 @@ class Incoming:
         Raises BrokerBusyError.
         """
         with self.parked(), self.counted(self._limits.idle, _WAITING):
-            yield
+            try:
+                yield
+            finally:  # gRPC may have received a part of a request.
+                self._limits.handled += self._settings.request_bytes
 
     async def following(self) -> AsyncIterator[bytes]:
         """Yield the further requests of a call that stays open for them, however long it takes."""
@@ -209,9 +215,10 @@ class Incoming:
 
     def reply(self, data: bytes) -> bytes:
         """Hold the memory of the only reply until it is sent. Raises BrokerBusyError."""
-        if len(data) > _SMALL_BYTES and not self._limits.budget.fits(self._sender, len(data)):
+        size = COPIES * len(data)
+        if len(data) > _SMALL_BYTES and not self._limits.budget.fits(self._sender, size):
             raise _busy(*_MEMORY)
-        self.hold(self._replies + len(data))
+        self.hold(self._replies + size)
         self.due = time.monotonic() + self._settings.stream_stalled
         return data
 
