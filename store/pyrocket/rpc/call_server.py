@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 import grpc
@@ -193,6 +194,7 @@ class CallServer:
         except grpc.aio.AbortError:
             raise
         except Exception as error:
+            clear_frames(error.__traceback__)  # They refer to requests, replies and themselves.
             return await report(call, error)
         finally:
             self.observe(call.name, call.status, time.monotonic() - began)

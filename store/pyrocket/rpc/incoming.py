@@ -216,6 +216,7 @@ class Incoming:
     def reply(self, data: bytes) -> bytes:
         """Hold the memory of the only reply until it is sent. Raises BrokerBusyError."""
         size = COPIES * len(data)
+        self._limits.handled += size
         if len(data) > _SMALL_BYTES and not self._limits.budget.fits(self._sender, size):
             raise _busy(*_MEMORY)
         self.hold(self._replies + size)

@@ -4,6 +4,7 @@ An empty message takes up two bytes of a request, and up to a thousand bytes in 
 the values are counted before the request is parsed.
 """
 
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +24,9 @@ _MORE = 0x80
 
 _INNER_BYTES = bytes(range(_MORE, 256))
 
+_counting = threading.Lock()
+"""One thread at a time counts, because all others wait for the interpreter meanwhile."""
+
 Fields = Mapping[int, "tuple[bool, Fields]"]
 """The repeated fields and those with messages, by number: whether they have packed numbers, and
 the fields of their messages."""
@@ -32,7 +36,8 @@ def parsed(kind: type[Any], data: bytes, call: str) -> Any:
     """Return a request. Raises InvalidInputError (REQUEST_TOO_LONG), DecodeError."""
     if len(data) > MAX_VALUES:  # Each value takes up at least a byte.
         try:
-            left = _Count(data).left(0, len(data), _fields(kind.DESCRIPTOR), MAX_VALUES)
+            with _counting:
+                left = _Count(data).left(0, len(data), _fields(kind.DESCRIPTOR), MAX_VALUES)
         except IndexError:
             left = 0  # It is cut off, and cannot be parsed.
         if left < 0:

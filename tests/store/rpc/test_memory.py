@@ -50,8 +50,9 @@ COUNT = count()
 
 
 def resident_mib(process):
+    """Return the resident memory of a process, without the files that it maps."""
     status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) >> 10
+    return int(re.search(r"RssAnon:\s+(\d+)", status)[1]) >> 10
 
 
 def sealed(data):
