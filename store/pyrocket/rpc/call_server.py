@@ -48,7 +48,10 @@ the blocks of slow clients makes the process larger by a third."""
 _RELEASE_BYTES = 8 << 20
 """Memory is released only after this many bytes of requests and replies, in about 20 ms."""
 
-_BLOCK_PRICE = COPIES * BLOCK_BYTES
+_BLOCK_COPIES = COPIES + 1
+"""The stream of blocks keeps the records of the last one."""
+
+_BLOCK_PRICE = _BLOCK_COPIES * BLOCK_BYTES
 
 _ABORT_S = 1
 """Time to tell a client that is too slow that its call was cancelled."""
@@ -246,7 +249,7 @@ class CallServer:
                 reply = await asyncio.shield(taking)
                 if reply is None:
                     return
-                incoming.hold(COPIES * len(reply))
+                incoming.hold(_BLOCK_COPIES * len(reply))
                 await incoming.send(call.encode(reply))
                 incoming.hold(0)
         finally:
