@@ -45,8 +45,9 @@ _RELEASE_S = 1
 """Interval at which the server returns free memory to the system. Without it, free memory between
 the blocks of slow clients makes the process larger by a third."""
 
-_RELEASE_BYTES = 8 << 20
-"""Memory is released only after this many bytes of requests and replies, in about 20 ms."""
+_RELEASE_BYTES, _RELEASE_CALLS = 8 << 20, 500
+"""Memory is released, in about 20 ms, only after this many bytes of requests and replies, or after
+the number of open calls has fallen by this many."""
 
 _BLOCK_COPIES = COPIES + 1
 """The stream of blocks keeps the records of the last one."""
@@ -143,12 +144,14 @@ class CallServer:
             self.limits.cancel_late()
 
     async def _release(self) -> None:
-        """Return free memory to the system at intervals, after enough requests and replies."""
-        released = 0
+        """Return free memory to the system at intervals, after many bytes or many calls."""
+        released, most, limits = 0, 0, self.limits
         while True:
             await asyncio.sleep(_RELEASE_S)
-            if self.limits.handled - released >= _RELEASE_BYTES:
-                released = self.limits.handled
+            most = max(most, limits.calls.total)
+            ended = most - limits.calls.total
+            if limits.handled - released >= _RELEASE_BYTES or ended >= _RELEASE_CALLS:
+                released, most = limits.handled, limits.calls.total
                 await self.run(release_blocks)
 
     async def stop(self, seconds: float = 30) -> None:
