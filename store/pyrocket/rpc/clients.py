@@ -47,6 +47,10 @@ _WRITING = (
 """Calls that may wait for the write lock or for the disk."""
 
 
+_PULLED_BYTES = 3 << 20
+"""Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
+
+
 @dataclass(frozen=True)
 class Notification:
     """A group whose members or subscriptions have changed, or a half message to be decided."""
@@ -219,7 +223,12 @@ class ClientsService:
         asked = await self._asked(call, incoming)
 
         async def look() -> _Looked:
-            return _Looked(await run(partial(call.answer, **asked)))
+            incoming.hold(0)
+            await incoming.reserve(_PULLED_BYTES)
+            found = _Looked(await run(partial(call.answer, **asked)))
+            if not found.messages:
+                incoming.hold(0)
+            return found
 
         found = await look()
         hold_s = min(asked["hold_ms"] / 1000, self._max_wait_s)

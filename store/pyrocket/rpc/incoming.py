@@ -36,7 +36,9 @@ class Limits:
     """What the calls of a server share.
 
     Attributes:
-        budget: The memory of requests and replies.
+        requests: The memory of requests, half of the total: replies that are not read must not
+            keep requests from being received.
+        replies: The memory of replies, the other half.
         calls: The number of open calls.
         parked: The number of calls that wait for changes. Half of the calls of a connection are
             left for acks and heartbeats, which must not wait.
@@ -49,7 +51,8 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         streams, polls = settings.streams_per_client, settings.parked_polls
         self.settings = settings
-        self.budget = Budget(settings.connection_bytes, settings.total_bytes)
+        self.requests = Budget(settings.connection_bytes, settings.total_bytes // 2)
+        self.replies = Budget(settings.connection_bytes, settings.total_bytes // 2)
         self.calls = Share(streams, 2 * polls)
         self.parked = Share(streams // 2 + 1, polls)
         self.idle = Share(IDLE_READS, polls)
@@ -83,25 +86,22 @@ class Incoming:
         self._requests = self._replies = self._uploaded = 0
         self.due, self.is_late, self._is_counted = 0.0, False, False
         self.status = "OK"
-        self._receiver = self._sender = self.origin.holders("")
+        self._holders = self.origin.holders
         limits.open[self] = asyncio.current_task()
         context.add_done_callback(self._ended)
 
     def admit(self, user: str | None) -> None:
         """Count the call for its user until it has ended. Raises BrokerBusyError."""
         self.origin = self.origin._replace(user=user)
-        self._receiver, self._sender = (
-            self.origin.holders("requests"),
-            self.origin.holders("replies"),
-        )
-        _take(self._limits.calls, self._receiver, 1, *_CALLS)
+        self._holders = self.origin.holders
+        _take(self._limits.calls, self._holders, 1, *_CALLS)
         self._is_counted = True
 
     def _ended(self, context: Any) -> None:
         limits = self._limits
         del limits.open[self]
         if self._is_counted:
-            limits.calls.add(self._receiver, -1)
+            limits.calls.add(self._holders, -1)
         limits.handled += self._requests + self._replies
         self.release_requests()
         self.hold(0)
@@ -110,12 +110,12 @@ class Incoming:
         """Hold this much memory for replies from now on, without waiting for it."""
         change, self._replies = size - self._replies, size
         if change:
-            self._limits.budget.add(self._sender, change)
+            self._limits.replies.add(self._holders, change)
 
     async def reserve(self, size: int) -> None:
         """Hold this much more memory for replies, once it is free."""
         with self.within(self._settings.stream_stalled):
-            await self._limits.budget.wait(self._sender, size)
+            await self._limits.replies.wait(self._holders, size)
         self._replies += size
 
     def release_requests(self) -> None:
@@ -125,10 +125,10 @@ class Incoming:
     def _hold_requests(self, size: int) -> None:
         change, self._requests = size - self._requests, size
         if change:
-            self._limits.budget.add(self._receiver, change)
+            self._limits.requests.add(self._holders, change)
 
     async def _reserve_requests(self, size: int) -> None:
-        await self._limits.budget.wait(self._receiver, size)
+        await self._limits.requests.wait(self._holders, size)
         self._requests += size
 
     @contextmanager
@@ -149,11 +149,11 @@ class Incoming:
     @contextmanager
     def counted(self, share: Share, what: str) -> Iterator[None]:
         """Count the call as one of a share during a `with` block. Raises BrokerBusyError."""
-        _take(share, self._receiver, 1, what, "parked_polls")
+        _take(share, self._holders, 1, what, "parked_polls")
         try:
             yield
         finally:
-            share.add(self._receiver, -1)
+            share.add(self._holders, -1)
 
     async def request(self) -> bytes:
         """Return the first request, once there is memory for it. Raises InvalidInputError."""
@@ -200,7 +200,7 @@ class Incoming:
         self._uploaded += len(found)
         excess = min(self._uploaded - self._settings.request_bytes, len(found))
         if excess > 0:
-            _take(self._limits.budget, self._receiver, excess, *_MEMORY)
+            _take(self._limits.requests, self._holders, excess, *_MEMORY)
             self._requests += excess
         if not found:  # The last one.
             self._hold_requests(self._uploaded)
@@ -217,9 +217,11 @@ class Incoming:
         """Hold the memory of the only reply until it is sent. Raises BrokerBusyError."""
         size = COPIES * len(data)
         self._limits.handled += size
-        if len(data) > _SMALL_BYTES and not self._limits.budget.fits(self._sender, size):
+        if len(data) > _SMALL_BYTES and not self._limits.replies.fits(
+            self._holders, size - self._replies
+        ):
             raise _busy(*_MEMORY)
-        self.hold(self._replies + size)
+        self.hold(size)
         self.due = time.monotonic() + self._settings.stream_stalled
         return data
 

@@ -22,7 +22,7 @@ class Origin(NamedTuple):
         """Return the origin of a call, without its user."""
         return cls(context.peer(), context.invocation_metadata() or ())
 
-    def holders(self, what: str) -> tuple[str, ...]:
-        """Return who holds what the call holds: the connection for `what`, and the user."""
-        connection = f"{what} of {self.peer}"
-        return (connection,) if self.user is None else (connection, f"user {self.user}")
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who holds what the call holds: its connection, and its user."""
+        return (self.peer,) if self.user is None else (self.peer, f"user {self.user}")

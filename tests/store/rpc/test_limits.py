@@ -127,7 +127,7 @@ def test_the_stream_of_a_client_that_stops_reading_is_cancelled(store):
 
 def test_a_stream_that_waits_too_long_for_memory_is_cancelled(store, monkeypatch):
     store.append(Message(topic="orders", body=b"1"))
-    monkeypatch.setattr(Budget, "fits", lambda _, holders, amount: "replies" not in holders[0])
+    monkeypatch.setattr(Budget, "fits", lambda _, holders, amount: amount == 16 << 20)
     with served(store, stream_stalled=0.2) as address:
         queue = MessageQueue("orders", "broker-a", 0)
         with pytest.raises(TransportError, match="stopped sending or reading"):

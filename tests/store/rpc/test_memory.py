@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for
 
 MIB = 1 << 20
 REQUEST = 16 * MIB
-CONNECTION_MIB, TOTAL_MIB = 64, 512
+CONNECTION_MIB, TOTAL_MIB = 64, 256
 SLACK_MIB = 64
 """What the process needs for anything else: calls, threads, free memory that is not returned."""
 
