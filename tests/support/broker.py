@@ -24,27 +24,17 @@ class FaultyServer(Server):
         super().__init__(*parts)
         self._faults, self._cut = faults, set()
 
-    async def _reply(self, call, request, context):
-        fault = await self._fault(call, context)
-        reply = await super()._reply(call, request, context)
-        return await lose(context) if fault else reply
+    def handler(self, name, handle, *, streams=False, **options):
+        async def faulty(call):
+            fault = await self._fault(call)
+            if fault and streams:
+                call.send = losing(call, call.send)
+            reply = await handle(call)
+            return await lose(call) if fault else reply
 
-    async def _reply_to_blocks(self, call, requests, context):
-        fault = await self._fault(call, context)
-        reply = await super()._reply_to_blocks(call, requests, context)
-        return await lose(context) if fault else reply
+        return super().handler(name, faulty, streams=streams, **options)
 
-    async def _replies(self, call, request, context):
-        if await self._fault(call, context):
-            self._cut.add(context)
-        await super()._replies(call, request, context)
-
-    async def send(self, context, *replies):
-        await super().send(context, *replies)
-        if context in self._cut:
-            await lose(context)
-
-    async def _fault(self, call, context):
+    async def _fault(self, call):
         """Return the fault to inject after the effect of this call, or None."""
         names = {"append", "publish"} if call.name == "Publish" else {snake(call.name)}
         fault = next((each for each in self._faults if each.call in names), None)
@@ -53,13 +43,23 @@ class FaultyServer(Server):
         self._faults.remove(fault)
         await asyncio.sleep(fault.seconds)
         if not fault.after and not fault.seconds:
-            await lose(context)
+            await lose(call)
         return fault if fault.after else None
 
 
-async def lose(context):
+def losing(call, send):
+    """Return a function that sends replies, and then ends the call."""
+
+    async def sent(*replies):
+        await send(*replies)
+        await lose(call)
+
+    return sent
+
+
+async def lose(call):
     """End a call with a connection error that the client does not retry by itself."""
-    await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "lost")
+    await call.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "lost")
 
 
 def snake(name):

@@ -226,7 +226,7 @@ class Settings:
     )  # fmt: skip
     request_bytes: int = _setting(16 << 20, SIZE, "Maximum size of a request.")
     connection_bytes: int = _setting(
-        64 << 20, SIZE, "Maximum memory for the requests and replies of one connection."
+        64 << 20, SIZE, "Maximum memory for the requests of one connection, and for its replies."
     )
     total_bytes: int = _setting(
         512 << 20, SIZE, "Maximum memory for the requests and replies of all connections."
@@ -235,7 +235,9 @@ class Settings:
         10, NUMBER, "Percentage of the disk for rows that are staged but not published."
     )
     streams_per_client: int = _setting(2_000, NUMBER, "Maximum concurrent calls of one connection.")
-    parked_polls: int = _setting(10_000, NUMBER, "Maximum number of clients waiting for changes.")
+    parked_polls: int = _setting(
+        10_000, NUMBER, "Maximum number of waiting calls. Twice as many calls may be open."
+    )
     read_threads: int = _setting(8, NUMBER, "Number of threads that answer reads.")
     stream_stalled: float = _setting(
         60.0, DURATION, "Time without progress after which a stream is cancelled."

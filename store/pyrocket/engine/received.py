@@ -13,7 +13,7 @@ from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.compression import COMPRESSED_FLAGS
+from pyrocket.formats.compression import COMPRESSED_FLAGS, inflated_bytes
 from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import (
     DELAY,
@@ -90,6 +90,7 @@ class RecordCheck:
             "BODY_TOO_LARGE",
             "Split it, or raise max_message_bytes of the broker.",
         )
+        run.demand_inflation(longest)
         if run.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             run.demand_properties(_OF_DELAYED)
             run.demand_homes(routes)
@@ -159,6 +160,22 @@ class _Run:
         demand(lengths <= MAX_PROPERTIES_BYTES, "its properties are too long")
         self.ids = self.properties.column(UNIQ_KEY)
         demand(self.ids.is_valid().to_numpy(zero_copy_only=False), f"it has no {UNIQ_KEY}")
+
+    def demand_inflation(self, longest: int) -> None:
+        """Raise MessageError for a compressed body that does not inflate, or to too many bytes."""
+        data, fields = memoryview(self.fields.buffer), self.fields
+        for row in np.flatnonzero(fields.sys_flag).tolist():
+            start, length = int(fields.body_start[row]), int(fields.body_length[row])
+            found = inflated_bytes(bytes(data[start : start + length]), longest)
+            if found is None:
+                raise _refused(row, "its compressed body does not inflate.", "BODY_CORRUPT")
+            if found > longest:
+                raise _refused(
+                    row,
+                    f"its compressed body inflates to more than {longest} bytes.",
+                    "BODY_TOO_LARGE",
+                    "Split it, or raise max_message_bytes of the broker.",
+                )
 
     def demand_properties(self, allowed: frozenset[str]) -> None:
         """Raise MessageError for properties that only brokers set."""

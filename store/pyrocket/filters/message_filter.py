@@ -23,8 +23,21 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 
+MAX_EXPRESSION_BYTES = 16_384
+"""Maximum length of the expression of a consumer, which a broker keeps."""
+
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 """The characters that Java's `String.trim` removes."""
+
+
+def check_expression(text: str) -> None:
+    """Raise InvalidInputError (EXPRESSION_TOO_LONG) for an expression of more than 16 KiB."""
+    if len(text) > MAX_EXPRESSION_BYTES or len(text.encode()) > MAX_EXPRESSION_BYTES:
+        raise InvalidInputError(
+            f"the expression has more than {MAX_EXPRESSION_BYTES} bytes.",
+            remedy="Use a shorter expression, or filter the messages when they are consumed.",
+            code="EXPRESSION_TOO_LONG",
+        )
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:

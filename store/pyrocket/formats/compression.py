@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import MessageError, StoreDamagedError
 from pyrocket.formats.record import (
     SYS_COMPRESSED,
     SYS_COMPRESSION_MASK,
@@ -34,6 +34,8 @@ MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be configured for bodies over 4 MiB, but a corrupt body must not fill the memory."""
 
 _PIECE_BYTES = 1024 * 1024
+_PART_BYTES = 64 * 1024
+_BODIES = 16
 
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
 LACKS_FLAG = "its sysFlag has a compression type, but not the compressed flag"
@@ -51,31 +53,60 @@ def stored_body(body: bytes) -> tuple[bytes, int]:
     return (deflated, COMPRESSED_FLAGS) if len(deflated) < len(body) else (body, 0)
 
 
-def inflate(body: bytes, sys_flag: int) -> bytes:
-    """Return the decompressed body of a record with this sysFlag. Raises StoreDamagedError."""
+class LongBodyError(Exception):
+    """A body is longer than the caller has allowed, although it may be valid."""
+
+
+def inflate(body: bytes, sys_flag: int, longest: int | None = None) -> bytes:
+    """Return the decompressed body of a record with this sysFlag.
+
+    Raises StoreDamagedError, and LongBodyError if the body has more than `longest` bytes.
+    """
+    most = MAX_INFLATED_BYTES if longest is None else longest
     if lacks_flag(body, sys_flag):
         raise StoreDamagedError(LACKS_FLAG)
     if not sys_flag & SYS_COMPRESSED:
         return body
     codec = _CODECS.get(sys_flag & SYS_COMPRESSION_MASK)
     try:
-        plain = _read_stream(body, codec) if codec else _inflate_zlib(body)
+        plain = _read_stream(body, codec, most) if codec else _inflate_zlib(body, most)
     except (_inflater.error, OSError) as error:
         raise StoreDamagedError(f"a compressed body does not inflate: {error}.") from error
-    if len(plain) > MAX_INFLATED_BYTES:
+    if len(plain) > most and longest is not None:
+        raise LongBodyError
+    if len(plain) > most:
         raise StoreDamagedError(
             f"a compressed body of {len(body)} bytes inflates to more than {MAX_INFLATED_BYTES}."
         )
     return plain
 
 
-def inflates(body: bytes, sys_flag: int) -> bool:
-    """Whether the body can be decompressed completely."""
-    try:
-        inflate(body, sys_flag)
-    except StoreDamagedError:
-        return False
-    return True
+class Inflation:
+    """Checks the compressed bodies of one request, without keeping what they inflate to."""
+
+    def __init__(self, longest: int) -> None:
+        """`longest` is the maximum length of a body; all bodies may have 16 times as much."""
+        self._longest, self._left = longest, _BODIES * longest
+
+    def check(self, body: bytes) -> None:
+        """Raise MessageError (BODY_CORRUPT, BODY_TOO_LARGE) unless a zlib body is acceptable."""
+        most = min(self._longest, self._left)
+        length = inflated_bytes(body, most)
+        if length is None:
+            raise MessageError(
+                "the compressed body does not inflate.",
+                remedy="Compress it with zlib, as a client does.",
+                code="BODY_CORRUPT",
+            )
+        self._left -= length
+        if length > most:
+            raise MessageError(
+                f"the compressed body inflates to more than {self._longest} bytes, or all bodies of"
+                f" the request to more than {_BODIES * self._longest}.",
+                remedy="Send shorter or fewer messages at once, or raise max_message_bytes of the"
+                " broker.",
+                code="BODY_TOO_LARGE",
+            )
 
 
 def lacks_flag(body: bytes, sys_flag: int) -> bool:
@@ -86,15 +117,19 @@ def lacks_flag(body: bytes, sys_flag: int) -> bool:
     """
     if sys_flag & SYS_COMPRESSED or not sys_flag & SYS_COMPRESSION_MASK:
         return False
-    return bool(body) and inflates(body, sys_flag | SYS_COMPRESSED)
+    try:
+        inflate(body, sys_flag | SYS_COMPRESSED)
+    except StoreDamagedError:
+        return False
+    return bool(body)
 
 
-def _read_stream(body: bytes, codec: str) -> bytes:
-    """Return the decompressed body, truncated after MAX_INFLATED_BYTES.
+def _read_stream(body: bytes, codec: str, most: int) -> bytes:
+    """Return the decompressed body, truncated after `most` bytes and one more.
 
     Reads into buffers, because the memory of a failed `read` is never freed.
     """
-    pieces, left = [], MAX_INFLATED_BYTES + 1
+    pieces, left = [], most + 1
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
         while left and (piece := stream.read_buffer(min(left, _PIECE_BYTES))):
             pieces.append(piece)
@@ -102,9 +137,27 @@ def _read_stream(body: bytes, codec: str) -> bytes:
     return b"".join(pieces)
 
 
-def _inflate_zlib(body: bytes) -> bytes:
+def _inflate_zlib(body: bytes, most: int) -> bytes:
     stream = _inflater.decompressobj()
-    plain: bytes = stream.decompress(body, MAX_INFLATED_BYTES + 1)
-    if not stream.eof and len(plain) <= MAX_INFLATED_BYTES:
+    plain: bytes = stream.decompress(body, most + 1)
+    if not stream.eof and len(plain) <= most:
         raise _inflater.error("it ends too early")
     return plain
+
+
+def inflated_bytes(body: bytes, most: int) -> int | None:
+    """Return the length of a body compressed with zlib; None if it does not inflate.
+
+    The body is inflated in parts, of which none is kept, and only until it has more than `most`
+    bytes.
+    """
+    stream, length = _inflater.decompressobj(), 0
+    try:
+        while not stream.eof and length <= most:
+            part = stream.decompress(body, _PART_BYTES)
+            body, length = stream.unconsumed_tail, length + len(part)
+            if not part and not body and not stream.eof:
+                return None
+    except _inflater.error:
+        return None
+    return length

@@ -61,10 +61,11 @@ class Record:
     topic: str
     properties: bytes
 
-    def to_message(self) -> StoredMessage:
+    def to_message(self, longest: int | None = None) -> StoredMessage:
         """Return the message for consumers, with inflated body, parsed properties and its id.
 
-        Raises RecordDamagedError for a placeholder of a damaged message.
+        Raises RecordDamagedError for a placeholder of a damaged message, and LongBodyError if the
+        body inflates to more than `longest` bytes.
         """
         if self.sys_flag & SYS_DAMAGED:
             raise RecordDamagedError(f"corrupt record: {PLACEHOLDER}.", remedy=RESTORE_DAMAGED)
@@ -76,7 +77,7 @@ class Record:
             queue_offset=self.queue_offset,
             physical_offset=self.physical_offset,
             store_size=self.size,
-            body=inflate(self.body, self.sys_flag),
+            body=inflate(self.body, self.sys_flag, longest),
             properties=properties,
             born_timestamp=self.born_timestamp,
             store_timestamp=self.store_timestamp,

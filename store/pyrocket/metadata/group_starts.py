@@ -10,10 +10,14 @@ from pyrocket.arguments import is_whole
 from pyrocket.consuming import GroupStart
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.metadata.json_table import file_stamp
+
+MAX_STARTS, MAX_OF_GROUP = 200_000, 20_000
+"""Maximum starts of all groups and of one group, so that a client cannot fill the file with topics
+that do not exist. The file has at most 60 MiB."""
 
 _TABLE = "starts"
 
@@ -35,11 +39,25 @@ class GroupStartFile:
         return self._load()
 
     def add(self, group: str, starts: Mapping[str, GroupStart]) -> None:
-        """Store the starts of a group in topics without one, durably. Requires the write lock."""
+        """Store the starts of a group in topics without one, durably. Requires the write lock.
+
+        Raises StoreUnavailableError (GROUP_STARTS_FULL).
+        """
         known = self._load()
         of_group = {**starts, **known.get(group, {})}
-        if of_group != known.get(group, {}):
-            self._save({**known, group: of_group})
+        if of_group == known.get(group, {}):
+            return
+        others = sum(len(one) for name, one in known.items() if name != group)
+        if len(of_group) > MAX_OF_GROUP or others + len(of_group) > MAX_STARTS:
+            raise StoreUnavailableError(
+                f"{self._path} has no room for the starts of the group {group!r}: it has"
+                f" {others + len(known.get(group, {}))} starts, {len(known.get(group, {}))} of them"
+                f" of this group; the maximum is {MAX_STARTS}, and {MAX_OF_GROUP} of a group.",
+                remedy="Delete groups that are not used: pyrocket group delete. Or subscribe to"
+                " fewer topics.",
+                code="GROUP_STARTS_FULL",
+            )
+        self._save({**known, group: of_group})
 
     def drop(self, group: str) -> None:
         """Delete the starts of a group, durably. Requires the write lock."""

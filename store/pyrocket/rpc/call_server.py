@@ -1,25 +1,29 @@
 """The base of the servers of brokers and name servers: threads, rights, limits and errors.
 
-The event loop receives, waits and replies; threads do the work.
+The event loop receives, waits and replies; threads do the work. All calls have one shape: the
+server authenticates the caller by the metadata of the call, waits for memory, and only then reads
+the request. Without that, gRPC would receive and keep requests of any client.
 """
 
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from pyrocket.broker.settings import Settings
-from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
+from pyrocket.errors import InvalidInputError, PyrocketError
+from pyrocket.formats.wire_block import BLOCK_BYTES
+from pyrocket.rpc.allocator import keep_blocks, release_blocks
 from pyrocket.rpc.errors import status_of
 from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.limits import Budget
+from pyrocket.rpc.incoming import COPIES, Incoming, Limits
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call
 from pyrocket.rpc.threads import Threads, Work
@@ -29,12 +33,38 @@ _LOG = logging.getLogger("pyrocket")
 DEFAULTS = Settings()
 _PENDING = 1_000_000
 
+_UNREAD_BYTES = 16_384
+"""What gRPC receives of a request before the server reads it, and of the metadata of a call."""
+
+_LATE_S = 0.25
+"""Interval at which calls are cancelled whose clients are too slow."""
+
+_RELEASE_S = 1
+"""Interval at which the server returns free memory to the system. Without it, free memory between
+the blocks of slow clients makes the process larger by a third."""
+
+_RELEASE_BYTES, _RELEASE_CALLS = 8 << 20, 500
+"""Memory is released, in about 20 ms, only after this many bytes of requests and replies, or after
+the number of open calls has fallen by this many."""
+
+_BLOCK_COPIES = COPIES + 1
+"""The stream of blocks keeps the records of the last one."""
+
+_BLOCK_PRICE = _BLOCK_COPIES * BLOCK_BYTES
+
+_ABORT_S = 1
+"""Time to tell a client that is too slow that its call was cancelled."""
+
 
 def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, int]]:
     """Return the options of the server.
 
     Without the first option, a second broker could share the port. With the last two, the server
     accepts any number of keepalive pings, and never answers too_many_pings.
+
+    A request that is not read takes up the initial window of its stream, which gRPC would enlarge
+    for fast clients (bdp_probe). A compressed request could be a thousand times as large as its
+    limit; no client of RocketMQ compresses requests.
 
     A client waits while it has too many calls; it learns the limit when it connects. gRPC's
     overload protection would refuse calls below the limit, and its limits for calls that have
@@ -44,6 +74,10 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.request_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.max_metadata_size", _UNREAD_BYTES),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", settings.streams_per_client),
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _PENDING),
@@ -60,7 +94,11 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
 
 
 _Value = TypeVar("_Value")
-_Context = Any
+Handle = Callable[[Incoming], Awaitable[bytes | None]]
+"""Handles a call, and returns its reply; None for a call that has sent its replies."""
+
+Report = Callable[[Incoming, Exception], Awaitable[bytes | None]]
+"""Tells the client of a call about an error, and returns the reply."""
 
 
 class CallServer:
@@ -73,14 +111,14 @@ class CallServer:
     ping_s, answer_s = 60, 20
 
     def __init__(self, gate: Gate, settings: Settings = DEFAULTS) -> None:
+        keep_blocks()
         self._gate, self._settings = gate, settings
         self._threads = Threads(settings.read_threads)
         self._server = grpc.aio.server(options=_options(settings, self.ping_s, self.answer_s))
         self._stopping = asyncio.Event()
-        self.parked = self.stalled = 0
-        self._parked_by_peer: Counter[str] = Counter()
+        self._sweeping: list[asyncio.Future[None]] = []
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
-        self.budget = Budget(settings.connection_bytes, settings.total_bytes)
+        self.limits = Limits(settings)
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Open a port, with TLS if there are credentials; return its number.
@@ -99,59 +137,137 @@ class CallServer:
     async def start(self) -> None:
         """Start serving."""
         await self._server.start()
+        self._sweeping = [
+            asyncio.ensure_future(self._cancel_late()),
+            asyncio.ensure_future(self._release()),
+        ]
+
+    async def _cancel_late(self) -> None:
+        while True:
+            await asyncio.sleep(_LATE_S)
+            self.limits.cancel_late()
+
+    async def _release(self) -> None:
+        """Return free memory to the system at intervals, after many bytes or many calls."""
+        released, most, limits = 0, 0, self.limits
+        while True:
+            await asyncio.sleep(_RELEASE_S)
+            most = max(most, limits.calls.total)
+            ended = most - limits.calls.total
+            if limits.handled - released >= _RELEASE_BYTES or ended >= _RELEASE_CALLS:
+                released, most = limits.handled, limits.calls.total
+                await self.run(release_blocks)
 
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel running calls after `seconds`."""
         self._stopping.set()
         await self._server.stop(seconds)
+        for sweeping in self._sweeping:
+            sweeping.cancel()
         self._threads.shutdown()
 
-    def handler(self, call: Call) -> grpc.RpcMethodHandler:
-        """Return the handler of a call."""
+    def handler(
+        self,
+        name: str,
+        handle: Handle,
+        *,
+        streams: bool = False,
+        anonymous: bool = False,
+        report: Report | None = None,
+    ) -> grpc.RpcMethodHandler:
+        """Return the handler of a call.
 
-        async def unary(request: bytes, context: _Context) -> bytes:
-            return await self.guarded(
-                call.name, context, request, lambda: self._reply(call, request, context)
+        streams: Whether the call has several replies.
+        anonymous: Whether it needs no user.
+        report: Reports errors; by default as a gRPC status with the error in its metadata.
+        """
+
+        async def serve(requests: Any, context: Any) -> bytes | None:
+            call = Incoming(name, context, self.limits)
+            return await self._serve(call, handle, report or self._abort, anonymous=anonymous)
+
+        if streams:
+            return grpc.stream_stream_rpc_method_handler(serve)
+        return grpc.stream_unary_rpc_method_handler(serve)
+
+    async def _serve(
+        self, call: Incoming, handle: Handle, report: Report, *, anonymous: bool
+    ) -> bytes | None:
+        began = time.monotonic()
+        try:
+            call.admit(self._gate.anonymous if anonymous else self._gate.user(call.origin.metadata))
+            return await handle(call)
+        except asyncio.CancelledError:
+            if call.is_late:
+                await self._end_late(call)
+            raise
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:
+            clear_frames(error.__traceback__)  # They refer to requests, replies and themselves.
+            return await report(call, error)
+        finally:
+            self.observe(call.name, call.status, time.monotonic() - began)
+
+    async def _end_late(self, call: Incoming) -> None:
+        """Tell a slow client that its call has ended, unless its connection is full."""
+        text = "The client stopped sending or reading."
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(call.abort(grpc.StatusCode.UNAVAILABLE, text), _ABORT_S)
+
+    async def _abort(self, call: Incoming, error: Exception) -> None:
+        if not isinstance(error, PyrocketError):
+            _LOG.error("a call failed unexpectedly", exc_info=error)
+            error = _unexpected(error)
+        await call.abort(*status_of(self._gate.without_names(error)))
+
+    def handler_of(self, call: Call) -> grpc.RpcMethodHandler:
+        """Return the handler of a call that its `answer` answers."""
+
+        async def reply(incoming: Incoming) -> bytes:
+            request = await incoming.request()
+            return await self.encoded(
+                incoming, call, lambda: self._answer(call, request, incoming.origin)
             )
 
-        async def stream(request: bytes, context: _Context) -> None:
-            await self.guarded(
-                call.name, context, request, lambda: self._replies(call, request, context)
-            )
+        async def replies(incoming: Incoming) -> None:
+            await self._send_all(call, incoming)
 
-        if call.streams:
-            return grpc.unary_stream_rpc_method_handler(stream)
-        return grpc.unary_unary_rpc_method_handler(unary)
+        return self.handler(call.name, replies if call.streams else reply, streams=call.streams)
 
-    async def _reply(self, call: Call, request: bytes, context: _Context) -> bytes:
-        origin = Origin.of(context)
-        return await self._encoded(call, lambda: self._answer(call, request, origin))
-
-    async def _encoded(self, call: Call, answer: Callable[[], Any]) -> bytes:
+    async def encoded(self, incoming: Incoming, call: Call, answer: Callable[[], Any]) -> bytes:
         """Call `answer` in a thread, await the result if it is a future, and encode it."""
 
         def work() -> "bytes | Future[Any]":
-            reply = answer()
-            return reply if isinstance(reply, Future) else call.encode(reply)
+            found = answer()
+            return found if isinstance(found, Future) else call.encode(found)
 
-        reply = await self.run(work, Work.WRITE if call.writes else Work.READ)
-        if isinstance(reply, Future):
-            return call.encode(await asyncio.wrap_future(reply))
-        return reply
+        found = await self.run(work, Work.WRITE if call.writes else Work.READ)
+        if isinstance(found, Future):
+            found = call.encode(await asyncio.wrap_future(found))
+        return incoming.reply(found)
 
-    async def _replies(self, call: Call, request: bytes, context: _Context) -> None:
-        origin = Origin.of(context)
-        replies: Iterator[Any] = await self.run(lambda: iter(self._answer(call, request, origin)))
-        taking: Awaitable[Any] | None = None
+    async def _send_all(self, call: Call, incoming: Incoming) -> None:
+        replies, taking = await self._started(call, incoming), None
         try:
             while True:
+                await incoming.reserve(_BLOCK_PRICE)
                 taking = self.run(lambda: next(replies, None))
                 reply = await asyncio.shield(taking)
                 if reply is None:
                     return
-                await self.send(context, call.encode(reply))
+                incoming.hold(_BLOCK_COPIES * len(reply))
+                await incoming.send(call.encode(reply))
+                incoming.hold(0)
         finally:
             await asyncio.shield(self._finish(taking, replies))
+
+    async def _started(self, call: Call, incoming: Incoming) -> Iterator[Any]:
+        """Return the replies of a stream; then the request takes up no memory."""
+        request = await incoming.request()
+        replies = await self.run(lambda: iter(self._answer(call, request, incoming.origin)))
+        incoming.hold(0)
+        return replies
 
     async def _finish(self, taking: Awaitable[Any] | None, replies: Iterator[Any]) -> None:
         """Close the replies of a stream after the thread that fetches the next one has finished."""
@@ -159,21 +275,6 @@ class CallServer:
             with suppress(Exception):
                 await taking
         await self.run(lambda: _close(replies))
-
-    async def send(self, context: _Context, *replies: bytes) -> None:
-        """Send replies of a stream; cancel the stream if the client does not read them in time."""
-        try:
-            await asyncio.wait_for(self._write(context, replies), self._settings.stream_stalled)
-        except asyncio.TimeoutError:
-            self.stalled += 1
-            with connected():
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped reading.")
-
-    async def _write(self, context: _Context, replies: Sequence[bytes]) -> None:
-        for reply in replies:
-            async with self.budget.wait(context.peer(), len(reply)):
-                with connected():
-                    await context.write(reply)
 
     def _answer(self, call: Call, request: bytes, origin: Origin) -> Any:
         arguments, visible = self.admitted(call, request, origin)
@@ -184,78 +285,14 @@ class CallServer:
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; return its arguments, and the function that filters its reply.
 
-        Raises NotAuthenticatedError, StorePermissionError, InvalidInputError.
+        Raises StorePermissionError, InvalidInputError.
         """
-        user = self._gate.user(origin.metadata)
         arguments = arguments_of(call, request)
-        return arguments, self._gate.admit(user, call.name, arguments)
-
-    async def guarded(
-        self, call: str, context: _Context, request: bytes, work: Callable[[], Awaitable[_Value]]
-    ) -> _Value:
-        """Await `work` within the memory limits; an error ends the call with a status."""
-        began, status = time.monotonic(), "OK"
-        try:
-            async with self.budget.hold(context.peer(), len(request)):
-                return await work()
-        except PyrocketError as error:
-            code, text, metadata = status_of(self._gate.without_names(error))
-            status = code.name
-            with connected():
-                await context.abort(code, text, metadata)
-            raise
-        except grpc.aio.AbortError:
-            status = "UNAVAILABLE"
-            raise
-        except Exception as error:
-            status = "UNKNOWN"
-            _LOG.exception("a call failed unexpectedly")
-            with connected():
-                await context.abort(*status_of(_unexpected(error)))
-            raise
-        finally:
-            self.observe(call, status, time.monotonic() - began)
+        return arguments, self._gate.admit(origin.user or "", call.name, arguments)
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
         """Run work in a thread for its kind."""
         return self._threads.run(work, kind)
-
-    @contextmanager
-    def park(self, peer: str) -> Iterator[None]:
-        """Count a waiting call of a connection during a `with` block.
-
-        Half of a connection's calls remain for acks and heartbeats, which must not wait. Raises
-        BrokerBusyError if too many calls wait.
-        """
-        mine, settings = self._parked_by_peer, self._settings
-        if self.parked >= settings.parked_polls or mine[peer] > settings.streams_per_client // 2:
-            raise BrokerBusyError(
-                "too many clients are waiting for changes.",
-                remedy="Raise the broker's setting parked_polls or streams_per_client.",
-            )
-        self.parked += 1
-        mine[peer] += 1
-        try:
-            yield
-        finally:
-            self.parked -= 1
-            mine[peer] -= 1
-            if not mine[peer]:
-                del mine[peer]
-
-
-@contextmanager
-def connected() -> Iterator[None]:
-    """Cancel the call if the client has gone while a reply or status is sent.
-
-    gRPC cancels a call whose client has gone, except while it sends: then the send fails.
-    """
-    try:
-        yield
-    except grpc.aio.AbortError:
-        raise
-    except grpc.aio.BaseError:
-        raise asyncio.CancelledError from None
 
 
 def arguments_of(call: Call, request: bytes) -> dict[str, Any]:

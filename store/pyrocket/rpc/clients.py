@@ -22,7 +22,7 @@ from pyrocket.consuming import (
     Subscription,
 )
 from pyrocket.errors import MessageError, PyrocketError
-from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
+from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import Host
 from pyrocket.message import MessageQueue, SendResult
 from pyrocket.metadata.topics import TopicConfig
@@ -30,10 +30,10 @@ from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.long_polls import LongPolls
 from pyrocket.rpc.messaging.sessions import Session, Stream
-from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call, call_of
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
@@ -45,6 +45,10 @@ _WRITING = (
     "LockQueues",
 )
 """Calls that may wait for the write lock or for the disk."""
+
+
+_PULLED_BYTES = 3 << 20
+"""Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,9 @@ class ClientCalls:
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], born_host: Host
     ) -> "Future[list[SendResult]]":
         """Append messages; see `ProducerCalls.send`."""
+        inflation = Inflation(self._broker.store.config.max_message_bytes)
         for message in messages:
-            _check_body(message)
+            _check_body(message, inflation)
         return self._broker.producers.send(queue, messages, born_host)
 
     def create_missing(self, name: str) -> TopicConfig:
@@ -104,7 +109,7 @@ class ClientCalls:
         born_host: Host,
     ) -> Undecided:
         """Store a half message; see `ProducerCalls.send_half`."""
-        _check_body(message)
+        _check_body(message, Inflation(self._broker.store.config.max_message_bytes))
         return self._broker.producers.send_half(group, queue, message, immunity_s, born_host)
 
     def end_half(
@@ -202,9 +207,10 @@ class ClientsService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service."""
-        found = {name: self._server.handler(call) for name, call in self._calls.items()}
-        found["PullQueue"] = grpc.unary_unary_rpc_method_handler(self._pull)
-        found["Notifications"] = grpc.unary_stream_rpc_method_handler(self._notify)
+        server = self._server
+        found = {name: server.handler_of(call) for name, call in self._calls.items()}
+        found["PullQueue"] = server.handler("PullQueue", self._pull)
+        found["Notifications"] = server.handler("Notifications", self._notify, streams=True)
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
     def stop(self) -> None:
@@ -213,18 +219,17 @@ class ClientsService:
         for stream in [*self._streams]:
             stream.offer(None)
 
-    async def _pull(self, request: bytes, context: Any) -> bytes:
-        call = self._calls["PullQueue"]
-        return await self._server.guarded(
-            call.name, context, request, lambda: self._wait(call, request, context)
-        )
-
-    async def _wait(self, call: Call, request: bytes, context: Any) -> bytes:
-        run, origin = self._server.run, Origin.of(context)
-        asked, _ = await run(lambda: self._server.admitted(call, request, origin))
+    async def _pull(self, incoming: Incoming) -> bytes:
+        call, run = self._calls["PullQueue"], self._server.run
+        asked = await self._asked(call, incoming)
 
         async def look() -> _Looked:
-            return _Looked(await run(partial(call.answer, **asked)))
+            incoming.hold(0)
+            await incoming.reserve(_PULLED_BYTES)
+            found = _Looked(await run(partial(call.answer, **asked)))
+            if not found.messages:
+                incoming.hold(0)
+            return found
 
         found = await look()
         hold_s = min(asked["hold_ms"] / 1000, self._max_wait_s)
@@ -232,28 +237,28 @@ class ClientsService:
             await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
-            with self._server.park(origin.peer):
+            with incoming.parked():
                 found = await self._polls.wait(place, self._session, deadline, look)
-        return await run(lambda: call.encode(found.reply))
+        return incoming.reply(await run(lambda: call.encode(found.reply)))
 
-    async def _notify(self, request: bytes, context: Any) -> None:
-        await self._server.guarded(
-            "Notifications", context, request, lambda: self._follow(request, context)
-        )
-
-    async def _follow(self, request: bytes, context: Any) -> None:
-        """Send notifications until the client ends the call or the server stops."""
-        origin = Origin.of(context)
-        admitted = partial(self._server.admitted, self._watch, request, origin)
+    async def _asked(self, call: Call, incoming: Incoming) -> dict[str, Any]:
+        """Return the arguments of a call that may wait; its request then takes up no memory."""
+        request = await incoming.request()
+        admitted = partial(self._server.admitted, call, request, incoming.origin)
         asked, _ = await self._server.run(admitted)
-        user = await self._server.run(lambda: self._gate.user(origin.metadata))
+        incoming.release_requests()
+        return asked
+
+    async def _notify(self, incoming: Incoming) -> None:
+        """Send notifications until the client ends the call or the server stops."""
+        asked = await self._asked(self._watch, incoming)
         stream = Stream()
-        stop = self._subscribe(**asked, stream=stream, user=user)
+        stop = self._subscribe(**asked, stream=stream, user=incoming.origin.user or "")
         self._streams.add(stream)
         try:
-            with self._server.park(origin.peer):
+            with incoming.parked():
                 while (message := await stream.next()) is not None:
-                    await self._server.send(context, message.SerializeToString())
+                    await incoming.send(message.SerializeToString())
         finally:
             self._streams.discard(stream)
             stop()
@@ -303,12 +308,13 @@ def _encoded(notification: Notification) -> Any:
     return message
 
 
-def _check_body(message: OutgoingMessage) -> None:
-    """Raise MessageError (BODY_CORRUPT) unless the body is plain or can be decompressed."""
-    flags = message.sys_flag
-    if flags not in (0, COMPRESSED_FLAGS) or (flags and not inflates(message.body, flags)):
+def _check_body(message: OutgoingMessage, inflation: Inflation) -> None:
+    """Raise MessageError (BODY_CORRUPT, BODY_TOO_LARGE) unless the body is plain or inflates."""
+    if message.sys_flag == COMPRESSED_FLAGS:
+        inflation.check(message.body)
+    elif message.sys_flag:
         raise MessageError(
-            "the body cannot be decompressed.",
+            f"the sysFlag {message.sys_flag} is not that of a plain or a compressed body.",
             remedy="Use a client of the same release as the broker.",
             code="BODY_CORRUPT",
         )

@@ -169,10 +169,15 @@ class Gate:
         """`access` returns the current rights, `topics` the names of the existing topics."""
         self._access, self._topics = access, topics
 
-    def user(self, metadata: Iterable[tuple[str, Any]]) -> str:
-        """Return the user of a call; empty without a users file. Raises NotAuthenticatedError."""
+    @property
+    def anonymous(self) -> str | None:
+        """The user of a call that needs no credentials; None without a users file."""
+        return None if self._access is None else ""
+
+    def user(self, metadata: Iterable[tuple[str, Any]]) -> str | None:
+        """Return the user of a call; None without a users file. Raises NotAuthenticatedError."""
         if self._access is None:
-            return ""
+            return None
         credentials = parse(metadata)
         if credentials is None:
             raise not_authenticated("the call carries no credentials")

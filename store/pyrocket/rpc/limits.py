@@ -1,78 +1,102 @@
-"""Limits the memory for requests and replies, and detects callbacks that block the event loop."""
+"""Limits what connections and users can hold, and detects callbacks that block the event loop."""
 
 import asyncio
 import selectors
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import deque
 
-from pyrocket.errors import BrokerBusyError
+Holders = tuple[str, ...]
+"""A connection, and its user if the server has users."""
 
 HELD_S = 0.02
 """Longest time that a callback should block the event loop."""
 
 
-class Budget:
-    """Limits the bytes of requests and replies in memory, for each connection and in total.
+class Share:
+    """Divides a total among the connections and users of a server. Used only on the event loop.
 
-    Used only on the event loop. A request or reply that is larger than a limit is admitted when
-    there is no other.
+    A connection may hold as much as is free, up to a limit of its own; a user may hold as much as
+    is free. So something is left for others, however many hold all they can.
     """
 
+    def __init__(self, of_connection: int, in_total: int) -> None:
+        self._of_connection, self._in_total = of_connection, in_total
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    def fits(self, holders: Holders, amount: int) -> bool:
+        """Whether a call may hold an amount, for its connection and its user.
+
+        A connection that holds nothing may exceed its own limit, and also the total if that is 0.
+        """
+        free = self._in_total - self.total
+        if self.total and amount > free:
+            return False
+        held = [self._held.get(holder, 0) for holder in holders]
+        if held[0] and held[0] + amount > self._of_connection:
+            return False
+        return all(not one or one + amount <= free for one in held)
+
+    def add(self, holders: Holders, amount: int) -> None:
+        """Hold an amount; a negative amount is given back."""
+        self.total += amount
+        for holder in holders:
+            left = self._held.get(holder, 0) + amount
+            if left:
+                self._held[holder] = left
+            else:
+                self._held.pop(holder, None)
+
+
+class Budget(Share):
+    """Limits the bytes of requests and replies in memory."""
+
     def __init__(self, connection_bytes: int, total_bytes: int) -> None:
-        self._connection_bytes, self._total_bytes = connection_bytes, total_bytes
-        self._held: Counter[str] = Counter()
-        self._freed, self._waiting = asyncio.Condition(), 0
-        self.total = self.passed = 0
+        super().__init__(connection_bytes, total_bytes)
+        self._waiting: dict[str, deque[_Waiter]] = {}
 
-    @asynccontextmanager
-    async def hold(self, peer: str, size: int) -> AsyncIterator[None]:
-        """Reserve the bytes of a request for a `with` block. Raises BrokerBusyError."""
-        if not self._has_room(peer, size):
-            raise BrokerBusyError(
-                "the requests and replies in the broker's memory have reached their limit.",
-                remedy="Try again later, or raise total_bytes or connection_bytes.",
-            )
-        self._take(peer, size)
+    def add(self, holders: Holders, amount: int) -> None:
+        """Hold bytes; a negative number is given back, and calls that wait may hold them."""
+        super().add(holders, amount)
+        if amount < 0 and self._waiting:
+            self._grant()
+
+    async def wait(self, holders: Holders, size: int) -> None:
+        """Wait until bytes fit into the limits, and hold them; calls of a connection take turns."""
+        if holders[0] not in self._waiting and self.fits(holders, size):
+            self.add(holders, size)
+            return
+        waiter = _Waiter(holders, size)
+        self._waiting.setdefault(holders[0], deque()).append(waiter)
         try:
-            yield
-        finally:
-            await self._give(peer, size)
+            await waiter.granted
+        except asyncio.CancelledError:
+            if waiter.granted.cancelled():
+                self._grant()  # It may have been the first of its connection.
+            else:
+                self.add(holders, -size)
+            raise
 
-    @asynccontextmanager
-    async def wait(self, peer: str, size: int) -> AsyncIterator[None]:
-        """Wait until a reply fits into the limits, and reserve its bytes for a `with` block."""
-        self._waiting += 1
-        try:
-            async with self._freed:
-                await self._freed.wait_for(lambda: self._has_room(peer, size))
-                self._take(peer, size)
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            await self._give(peer, size)
+    def _grant(self) -> None:
+        for connection, waiters in [*self._waiting.items()]:
+            while waiters and (waiters[0].granted.done() or self._has_room(waiters[0])):
+                waiter = waiters.popleft()
+                if not waiter.granted.done():
+                    super().add(waiter.holders, waiter.size)
+                    waiter.granted.set_result(None)
+            if not waiters:
+                del self._waiting[connection]
 
-    def _has_room(self, peer: str, size: int) -> bool:
-        of_peer, total = self._held[peer], self.total
-        fits_peer = not of_peer or of_peer + size <= self._connection_bytes
-        return fits_peer and (not total or total + size <= self._total_bytes)
+    def _has_room(self, waiter: "_Waiter") -> bool:
+        return self.fits(waiter.holders, waiter.size)
 
-    def _take(self, peer: str, size: int) -> None:
-        self._held[peer] += size
-        self.total += size
-        self.passed += size
 
-    async def _give(self, peer: str, size: int) -> None:
-        self.total -= size
-        self._held[peer] -= size
-        if not self._held[peer]:
-            del self._held[peer]
-        if self._waiting:
-            async with self._freed:
-                self._freed.notify_all()
+class _Waiter:
+    """A call that waits for bytes."""
+
+    def __init__(self, holders: Holders, size: int) -> None:
+        self.holders, self.size = holders, size
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class LoopWatch(selectors.DefaultSelector):

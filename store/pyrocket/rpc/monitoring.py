@@ -81,12 +81,12 @@ class Metrics:
                           state.published - state.dispatched)  # fmt: skip
         yield self._counter("rocketmq_throughput_in", "Bytes appended to the log.", state.published)
         yield self._gauge("rocketmq_consumer_connections", "Clients that wait for changes.",
-                          server.parked)  # fmt: skip
+                          server.limits.parked.total)  # fmt: skip
         yield self._gauge("pyrocket_bytes_in_memory", "Bytes of requests and replies in memory.",
-                          server.budget.total)  # fmt: skip
+                          server.limits.requests.total + server.limits.replies.total)  # fmt: skip
         yield self._counter("pyrocket_stalled_streams",
                             "Streams cancelled because the client stopped reading or sending.",
-                            server.stalled)  # fmt: skip
+                            server.limits.stalled)  # fmt: skip
         yield self._counter("pyrocket_event_loop_held",
                             "Callbacks that blocked the event loop for more than 20 ms.",
                             self._watch.count)  # fmt: skip

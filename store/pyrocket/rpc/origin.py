@@ -5,16 +5,24 @@ from typing import Any, NamedTuple
 
 
 class Origin(NamedTuple):
-    """The address of a client, and the metadata of its call.
+    """The address of a client, the metadata of its call, and its user.
 
     Read it in the event loop, before the handler of the call awaits anything: gRPC frees a call
     when its client gives up, and a thread that then asks for the peer ends the process.
+
+    user: Empty without credentials; None if the server has no users.
     """
 
     peer: str
     metadata: Sequence[tuple[str, str | bytes]]
+    user: str | None = None
 
     @classmethod
     def of(cls, context: Any) -> "Origin":
-        """Return the origin of a call."""
+        """Return the origin of a call, without its user."""
         return cls(context.peer(), context.invocation_metadata() or ())
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Who holds what the call holds: its connection, and its user."""
+        return (self.peer,) if self.user is None else (self.peer, f"user {self.user}")

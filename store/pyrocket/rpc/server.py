@@ -1,8 +1,7 @@
 """Serves a broker over gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,14 +10,13 @@ import grpc
 from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
 from pyrocket.engine.received import ReceivedRecords
-from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.rpc.allocator import keep_blocks, release_blocks
-from pyrocket.rpc.call_server import DEFAULTS, CallServer, connected
+from pyrocket.rpc.call_server import DEFAULTS, CallServer
 from pyrocket.rpc.clients import ClientsService
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.caller import host_of_peer, parse_host
 from pyrocket.rpc.messaging.service import MessagingService
@@ -27,16 +25,6 @@ from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.threads import Work
 from pyrocket.rpc.version_feed import VersionFeed
 from pyrocket.store import call_on_change
-
-_RELEASE_S = 1
-"""Interval at which the server returns free memory to the system. Without it, free memory between
-the blocks of slow clients makes the process larger by a third."""
-
-_RELEASE_BYTES = 8 << 20
-"""Memory is released only after this many bytes of requests and replies, in about 20 ms."""
-
-_Context = Any
-_Requests = AsyncIterator[bytes]
 
 
 class Server(CallServer):
@@ -47,13 +35,11 @@ class Server(CallServer):
     ) -> None:
         super().__init__(gate or Gate(), settings)
         self._broker, self._listens = broker, False
-        keep_blocks()
         self._feed = VersionFeed(broker.version)
         call_on_change(broker.store, self._feed.changed)
-        self._releasing: asyncio.Future[None] | None = None
         calls = BulkService(broker).calls()
-        handlers = {call.name: self.handler(call) for call in calls}
-        handlers["Watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        handlers = {call.name: self.handler_of(call) for call in calls}
+        handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
         self._clients = ClientsService(broker, self._gate, self, settings)
         self._messaging = MessagingService(broker, self._gate, self, settings)
         self._server.add_generic_rpc_handlers(
@@ -61,7 +47,7 @@ class Server(CallServer):
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 self._clients.handlers(),
                 self._messaging.handlers(),
-                Health(self._stopping.is_set, lambda: broker.trouble).handlers(),
+                Health(self, lambda: broker.trouble).handlers(),
             )
         )
 
@@ -91,62 +77,37 @@ class Server(CallServer):
         """Set the address at which clients of name servers reach the broker."""
         self._messaging.routes.advertise(address, listens)
 
-    async def start(self) -> None:
-        """Start serving."""
-        await super().start()
-        self._releasing = asyncio.ensure_future(self._release())
-
-    async def _release(self) -> None:
-        """Return free memory to the system at intervals, after enough requests and replies."""
-        released = 0
-        while True:
-            await asyncio.sleep(_RELEASE_S)
-            if self.budget.passed - released >= _RELEASE_BYTES:
-                released = self.budget.passed
-                await self.run(release_blocks)
-
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel running calls after `seconds`."""
         self._stopping.set()
         self._feed.stop()
-        if self._releasing is not None:
-            self._releasing.cancel()
         self._clients.stop()
         self._messaging.stop()
         await super().stop(seconds)
 
-    def handler(self, call: Call) -> grpc.RpcMethodHandler:
-        async def blocks(requests: _Requests, context: _Context) -> bytes:
-            return await self.guarded(
-                call.name, context, b"", lambda: self._reply_to_blocks(call, requests, context)
-            )
+    def handler_of(self, call: Call) -> grpc.RpcMethodHandler:
+        """Return the handler of a call that its `answer` answers."""
 
-        if call.takes_blocks:
-            return grpc.stream_unary_rpc_method_handler(blocks)
-        return super().handler(call)
+        async def reply(incoming: Incoming) -> bytes:
+            return await self._reply_to_blocks(call, incoming)
 
-    async def _reply_to_blocks(self, call: Call, requests: _Requests, context: _Context) -> bytes:
-        origin = Origin.of(context)
-        async with AsyncExitStack() as held:
+        return self.handler(call.name, reply) if call.takes_blocks else super().handler_of(call)
 
-            async def following() -> bytes:
-                request = await self._next(requests, context)
-                await held.enter_async_context(self.budget.hold(origin.peer, len(request)))
-                return request
+    async def _reply_to_blocks(self, call: Call, incoming: Incoming) -> bytes:
+        await incoming.start_upload()
+        head = await incoming.block()
+        arguments, _ = await self.run(
+            lambda: self.admitted(call, head, incoming.origin), Work.WRITE
+        )
+        records = await self._checked(arguments.pop("topics"), incoming)
+        return await self.encoded(incoming, call, lambda: call.answer(**arguments, records=records))
 
-            head = await following()
-            arguments, _ = await self.run(lambda: self.admitted(call, head, origin), Work.WRITE)
-            records = await self._checked(arguments.pop("topics"), following)
-            return await self._encoded(call, lambda: call.answer(**arguments, records=records))
-
-    async def _checked(
-        self, topics: Mapping[str, int], following: Callable[[], Awaitable[bytes]]
-    ) -> ReceivedRecords:
+    async def _checked(self, topics: Mapping[str, int], incoming: Incoming) -> ReceivedRecords:
         """Return the records of all blocks; a thread checks a block while the next one arrives."""
         batches: list[EncodedBatch] = []
         checking: Awaitable[EncodedBatch] | None = None
         try:
-            while block := await following():
+            while block := await incoming.block():
                 if checking is not None:
                     batches.append(await checking)
                 checking = self.run(partial(self._broker.sink.check, topics, block), Work.WRITE)
@@ -155,38 +116,15 @@ class Server(CallServer):
                 batches.append(await asyncio.shield(checking))
         return ReceivedRecords(topics, batches)
 
-    async def _next(self, requests: _Requests, context: _Context) -> bytes:
-        """Return the next request of a stream. Raises InvalidInputError if the stream has ended."""
-        try:
-            return await asyncio.wait_for(anext(requests), self._settings.stream_stalled)
-        except StopAsyncIteration:
-            raise _cut_off() from None
-        except asyncio.TimeoutError:
-            self.stalled += 1
-            with connected():
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "The client stopped sending.")
-            raise
-
-    async def _watch(self, request: bytes, context: _Context) -> None:
-        await self.guarded("Watch", context, request, lambda: self._versions(context))
-
-    async def _versions(self, context: _Context) -> None:
+    async def _watch(self, incoming: Incoming) -> None:
         """Send each new version until the client disconnects or the server stops."""
-        origin = Origin.of(context)
-        await self.run(lambda: self._gate.user(origin.metadata))
-        with self.park(origin.peer):
+        await incoming.request()
+        incoming.release_requests()
+        with incoming.parked():
             kind = message_class("pyrocket.v1.Version")
             sent: Version | None = None
             while (version := await self._feed.after(sent)) is not None:
                 message = kind()
                 put(message, version)
-                await self.send(context, message.SerializeToString())
+                await incoming.send(message.SerializeToString())
                 sent = version
-
-
-def _cut_off() -> InvalidInputError:
-    return InvalidInputError(
-        "the request ended before its empty last message: nothing was done.",
-        remedy="Send an empty message after the blocks.",
-        code="REQUEST_MALFORMED",
-    )

@@ -27,14 +27,13 @@ from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
+from pyrocket.rpc.requests import parsed
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
-MAX_VALUES = 200_000
-"""Maximum number of topics, queues, ranges and other values in one request."""
 
 _WRITING = ("send", "commit", "reset_group", "delete_group", "delete_topic")
 """Calls of the service or the source that may wait for the write lock or the disk."""
@@ -75,9 +74,7 @@ class Call:
         Raises InvalidInputError (REQUEST_MALFORMED, REQUEST_TOO_LONG).
         """
         try:
-            message = self.request.FromString(request)
-            _check_length(self.name, message)
-            return values_of(message, self.hints)
+            return values_of(parsed(self.request, request, self.name), self.hints)
         except _MALFORMED as error:
             raise InvalidInputError(
                 f"the request of {self.name} is malformed: {type(error).__name__}.",
@@ -252,24 +249,6 @@ def call_of(
         hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
         has_born_host="born_host" in wanted,
     )
-
-
-def _check_length(call: str, message: ProtoMessage) -> None:
-    """Reject a request with too many values; as Python objects they take 50 times the memory."""
-    left = MAX_VALUES
-    waiting = [message]
-    while waiting:
-        for field, value in waiting.pop().ListFields():
-            several = hasattr(value, "__len__") and not isinstance(value, str | bytes)
-            left -= len(value) if several else 0
-            if left < 0:
-                raise InvalidInputError(
-                    f"the request of {call} has more than {MAX_VALUES} values.",
-                    remedy="Ask for fewer topics, queues or ranges in one call.",
-                    code="REQUEST_TOO_LONG",
-                )
-            if field.message_type and not field.message_type.GetOptions().map_entry:
-                waiting += value if several else [value]
 
 
 def _as_ipc(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:

@@ -217,10 +217,13 @@ class Consumption:
                     return Fetched(found, offset + 1, damaged)
         return Fetched(found, end, damaged)
 
-    def message_of(self, record: Record) -> StoredMessage | None:
-        """Return a record as a message; None if its body is invalid (counted and logged)."""
+    def message_of(self, record: Record, longest: int | None = None) -> StoredMessage | None:
+        """Return a record as a message; None if its body is invalid (counted and logged).
+
+        Raises LongBodyError if the body inflates to more than `longest` bytes.
+        """
         try:
-            return record.to_message()
+            return record.to_message(longest)
         except StoreDamagedError:
             self._note_damaged(record.topic, record.queue_id, [record.queue_offset])
             return None

@@ -7,7 +7,8 @@ from pyrocket import Store
 from pyrocket.consuming import GroupStart
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
+from pyrocket.metadata import group_starts
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.store import consumption_of
 from pyrocket.tools.verify.verify import verify
@@ -115,3 +116,19 @@ def test_messages_stored_after_a_recovery_that_truncated_the_log_are_not_skipped
         assert starts.of("g")["t"].log_offset == store.position().published
         store.append(message(b"new"))
         assert starts.first_offset("t", 0, starts.of("g")["t"]) == store.max_offset("t", 0) - 1
+
+
+def test_a_client_cannot_fill_the_file_with_topics(file, monkeypatch):
+    monkeypatch.setattr(group_starts, "MAX_OF_GROUP", 3)
+    monkeypatch.setattr(group_starts, "MAX_STARTS", 5)
+    file.add("g", {"a": FIRST, "b": FIRST, "c": FIRST})
+    with pytest.raises(StoreUnavailableError, match="starts of the group 'g'") as caught:
+        file.add("g", {"d": FIRST})
+    assert caught.value.code == "GROUP_STARTS_FULL"
+    file.add("h", {"a": FIRST, "b": FIRST})
+    file.add("h", {"a": LATER})
+    with pytest.raises(StoreUnavailableError):
+        file.add("i", {"a": FIRST})
+    file.drop("g")
+    file.add("i", {"a": FIRST})
+    assert {group: len(starts) for group, starts in file.all().items()} == {"h": 2, "i": 1}

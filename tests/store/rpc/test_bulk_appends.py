@@ -283,7 +283,10 @@ def test_an_encoding_error_in_a_row_appends_nothing(place, monkeypatch):
 def test_a_stalled_sender_is_disconnected_and_too_many_bytes_are_rejected(tmp_path):
     opened = Store.open(tmp_path / "store", create=True)
     opened.topics.create("orders")
-    with opened as store, served(store, stream_stalled=0.2, connection_bytes=10_000) as address:
+    with (
+        opened as store,
+        served(store, stream_stalled=0.2, connection_bytes=10_000, request_bytes=10_000) as address,
+    ):
         sink = RemoteSink(Client(Connection(address), Timeouts(total=3)))
         large = block_of(record(body=b"x" * 6000))
         with pytest.raises(BrokerBusyError):

@@ -15,7 +15,7 @@ from pyrocket.errors import BrokerBusyError, TransportError
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.limits import Budget, LoopWatch
+from pyrocket.rpc.limits import Budget, LoopWatch, Share
 from support.broker import served
 
 
@@ -30,29 +30,60 @@ def client_of(address, **timeouts):
     return Client(Connection(address), Timeouts(**timeouts))
 
 
-def test_requests_over_the_limit_are_rejected_and_replies_wait():
+A, B = ("a",), ("b",)
+
+
+def test_a_connection_waits_for_memory_that_it_holds_and_others_do_not():
     async def check():
-        budget = Budget(100, 150)
-        async with budget.hold("a", 80):
-            with pytest.raises(BrokerBusyError):
-                async with budget.hold("a", 21):
-                    pass
-            with pytest.raises(BrokerBusyError):
-                async with budget.hold("b", 71):
-                    pass
-            reply = asyncio.ensure_future(take(budget, "b", 71))
-            await asyncio.sleep(0)
-            assert not reply.done()
-        await asyncio.wait_for(reply, 5)
+        budget = Budget(100, 400)
+        await budget.wait(A, 80)
+        waits = [asyncio.ensure_future(budget.wait(A, size)) for size in (30, 10)]
+        await budget.wait(B, 100)
+        assert not any(one.done() for one in waits)
+        budget.add(A, -80)
+        await asyncio.gather(*waits)
+        assert budget.total == 140
+        for holders, size in ((A, 40), (B, 100)):
+            budget.add(holders, -size)
         assert budget.total == 0
-        async with budget.hold("a", 1000):
-            assert budget.total == 1000
+        await budget.wait(A, 1000)
 
-    async def take(budget, peer, size):
-        async with budget.wait(peer, size):
-            pass
+    asyncio.run(asyncio.wait_for(check(), 5))
 
-    asyncio.run(check())
+
+def test_something_is_left_for_others_however_many_hold_all_they_can():
+    share = Share(of_connection=64, in_total=512)
+    greedy = [(f"greedy {number}",) for number in range(30)]
+    for _ in range(64):
+        for one in greedy:
+            if share.fits(one, 1):
+                share.add(one, 1)
+    assert all(share.fits((f"other {number}",), 1) for number in range(10))
+    assert share.total > 400
+
+
+def test_the_connections_of_one_user_leave_something_for_other_users():
+    share = Share(of_connection=64, in_total=512)
+    for number in range(1000):
+        one = (f"greedy {number}", "user")
+        if share.fits(one, 1):
+            share.add(one, 1)
+    assert share.total == 256
+    assert share.fits(("other", "other user"), 64)
+
+
+def test_a_call_that_gives_up_waiting_lets_the_next_one_have_the_memory():
+    async def check():
+        budget = Budget(100, 400)
+        await budget.wait(A, 50)
+        first, second = (asyncio.ensure_future(budget.wait(A, size)) for size in (90, 10))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        budget.add(A, -60)
+        assert budget.total == 0
+
+    asyncio.run(asyncio.wait_for(check(), 5))
 
 
 def test_the_loop_watch_counts_callbacks_that_block_the_loop():
@@ -94,21 +125,13 @@ def test_the_stream_of_a_client_that_stops_reading_is_cancelled(store):
         client.close()
 
 
-def test_a_stream_whose_reply_waits_too_long_for_memory_is_cancelled(store, monkeypatch):
+def test_a_stream_that_waits_too_long_for_memory_is_cancelled(store, monkeypatch):
     store.append(Message(topic="orders", body=b"1"))
-    monkeypatch.setattr(Budget, "wait", lambda *_: Full())
+    monkeypatch.setattr(Budget, "fits", lambda _, holders, amount: amount == 16 << 20)
     with served(store, stream_stalled=0.2) as address:
         queue = MessageQueue("orders", "broker-a", 0)
-        with pytest.raises(TransportError, match="stopped reading"):
+        with pytest.raises(TransportError, match="stopped sending or reading"):
             next(client_of(address).stream("Slices", ranges=[QueueRange(queue, 0, 1)]))
-
-
-class Full:
-    async def __aenter__(self):
-        await asyncio.sleep(60)
-
-    async def __aexit__(self, *error):
-        pass
 
 
 def test_a_request_over_the_size_limit_is_rejected(store):

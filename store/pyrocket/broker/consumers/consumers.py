@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
-from pyrocket.broker.consumers.members import Members, check_client_id
+from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (
@@ -78,9 +78,10 @@ class Consumers:
 
         The starts of the groups are stored before. Returns whether the client was a live member of
         all these groups. Raises GroupNotFoundError, GroupNameError, TopicNameError,
-        StoreDamagedError, and InvalidInputError (CLIENT_ID_INVALID, DUPLICATE_CLIENT).
+        StoreDamagedError, BrokerBusyError (MEMBERS_FULL), InvalidInputError (CLIENT_ID_INVALID,
+        EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), and StoreUnavailableError (GROUP_STARTS_FULL).
         """
-        check_client_id(beat.client_id)
+        check_heartbeat(beat)
         for data in beat.consumers:
             config = self.group(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})

@@ -5,9 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
-from pyrocket.errors import InvalidInputError
+from pyrocket.errors import BrokerBusyError, InvalidInputError
+from pyrocket.filters.message_filter import check_expression
 
 MAX_CLIENT_ID_BYTES = 255
+MAX_BYTES = 64 << 20
+"""Maximum memory of all members, about."""
+
+_MEMBER_BYTES, _SUBSCRIPTION_BYTES = 1000, 400
 EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
 
@@ -29,6 +34,7 @@ class _Member:
     incarnation: str
     data: ConsumerData
     seen_ms: int
+    bytes: int
 
 
 class Members:
@@ -41,6 +47,7 @@ class Members:
         self._lock = threading.Lock()
         self._groups: dict[str, dict[str, _Member]] = {}
         self._watchers: tuple[Callable[[str], None], ...] = ()
+        self._bytes = 0
 
     def watch(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call `changed`, which must not block, with each group whose members or subscriptions have
@@ -62,13 +69,13 @@ class Members:
         """Add or keep a client in the groups of its heartbeat.
 
         Returns whether it was a live member of all these groups. Raises InvalidInputError
-        (DUPLICATE_CLIENT) if another live client has the same id.
+        (DUPLICATE_CLIENT) if another live client has the same id, BrokerBusyError (MEMBERS_FULL).
         """
         changed, renewed = [], True
         with self._lock:
             for data in beat.consumers:
                 members = self._groups.setdefault(data.group, {})
-                if _expire(members, now_ms):
+                if self._expire(members, now_ms):
                     changed.append(data.group)
                 data = replace(data, starts={})  # They are stored, and don't concern other members.
                 known = members.get(beat.client_id)
@@ -78,22 +85,50 @@ class Members:
                 if known is None or known.data != data:
                     changed.append(data.group)
                 # The last heartbeat is the last entry; see `subscriptions`.
-                members.pop(beat.client_id, None)
-                members[beat.client_id] = _Member(beat.incarnation, data, now_ms)
+                size = known.bytes if known and known.data == data else _size(data)
+                self._make_room(size - (known.bytes if known else 0), now_ms)
+                self._remove(members, beat.client_id)
+                members[beat.client_id] = _Member(beat.incarnation, data, now_ms, size)
+                self._bytes += size
         self._notify(sorted({*changed}))
         return renewed
 
     def unregister(self, client_id: str, group: str) -> None:
         """Remove a client from a group; an unknown client is ignored."""
         with self._lock:
-            known = self._groups.get(group, {}).pop(client_id, None)
-        self._notify([group] if known is not None else [])
+            known = self._remove(self._groups.get(group, {}), client_id)
+        self._notify([group] if known else [])
 
     def remove_all(self, group: str) -> None:
         """Remove all members of a group; their next heartbeats add them as new members."""
         with self._lock:
             known = self._groups.pop(group, {})
+            self._bytes -= sum(one.bytes for one in known.values())
         self._notify([group] if known else [])
+
+    def _make_room(self, size: int, now_ms: int) -> None:
+        """Remove members that are gone if there is no room. Raises BrokerBusyError."""
+        if size > 0 and self._bytes + size > MAX_BYTES:
+            for members in self._groups.values():
+                self._expire(members, now_ms)
+        if size > 0 and self._bytes + size > MAX_BYTES:
+            raise BrokerBusyError(
+                f"the subscriptions of all members have {MAX_BYTES} bytes.",
+                remedy="Stop clients, or subscribe with shorter expressions.",
+                code="MEMBERS_FULL",
+            )
+
+    def _remove(self, members: dict[str, _Member], client_id: str) -> bool:
+        known = members.pop(client_id, None)
+        self._bytes -= known.bytes if known else 0
+        return known is not None
+
+    def _expire(self, members: dict[str, _Member], now_ms: int) -> bool:
+        """Remove the members whose last heartbeat is too old; return whether there were any."""
+        gone = [name for name, one in members.items() if now_ms - one.seen_ms >= EXPIRY_MS]
+        for name in gone:
+            self._remove(members, name)
+        return bool(gone)
 
     def rebalancing(self, group: str, now_ms: int) -> list[str]:
         """Return the sorted ids of the live members that share the queues."""
@@ -148,6 +183,18 @@ class Members:
                 watcher(group)
 
 
+def check_heartbeat(beat: Heartbeat) -> None:
+    """Check the ids and the expressions of a heartbeat.
+
+    Raises InvalidInputError (CLIENT_ID_INVALID, EXPRESSION_TOO_LONG).
+    """
+    for client_id in (beat.client_id, beat.incarnation, *beat.producer_groups):
+        check_client_id(client_id)
+    for data in beat.consumers:
+        for subscription in data.subscriptions.values():
+            check_expression(subscription.expression)
+
+
 def check_client_id(client_id: str) -> None:
     """Raise InvalidInputError (CLIENT_ID_INVALID) unless an id has 1 to 255 bytes."""
     if not 0 < len(client_id.encode()) <= MAX_CLIENT_ID_BYTES:
@@ -158,12 +205,10 @@ def check_client_id(client_id: str) -> None:
         )
 
 
-def _expire(members: dict[str, _Member], now_ms: int) -> bool:
-    """Remove the members whose last heartbeat is too old; return whether there were any."""
-    gone = [name for name, one in members.items() if now_ms - one.seen_ms >= EXPIRY_MS]
-    for name in gone:
-        del members[name]
-    return bool(gone)
+def _size(data: ConsumerData) -> int:
+    """Return about how much memory a member takes up."""
+    texts = sum(len(topic) + len(one.expression) for topic, one in data.subscriptions.items())
+    return _MEMBER_BYTES + _SUBSCRIPTION_BYTES * len(data.subscriptions) + texts
 
 
 def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from pyrocket.consuming import Pull, PullStatus, RawPulled, Subscription
 from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.message import MessageQueue
 from pyrocket.services.consumption import MAX_SCAN, Consumption
 from pyrocket.store import Store, consumption_of
@@ -92,8 +92,9 @@ def check_queue(storage: Consumption, queue: MessageQueue) -> None:
 def filter_of(subscription: Subscription) -> MessageFilter:
     """Return the filter of a subscription.
 
-    Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
+    Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION, EXPRESSION_TOO_LONG).
     """
+    check_expression(subscription.expression)
     if subscription.kind == "SQL92":
         return MessageFilter.parse(sql=subscription.expression)
     return MessageFilter.parse(tags=subscription.expression or "*")

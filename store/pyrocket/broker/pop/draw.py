@@ -32,6 +32,7 @@ class Request:
     now: int
     visible: int
     pop: int
+    longest: int | None
 
 
 @dataclass
@@ -180,12 +181,15 @@ class QueueDraw:
             return
         is_wanted = self._is_retry or self._request.where.matches(properties)
         is_wanted = is_wanted and not self._is_foreign(properties)
-        message = self._storage.message_of(record) if is_wanted else None
+        message = self._message_of(record) if is_wanted else None
         if message is None:
             self._acked.append(offset)
             return
         self._rows.add(offset, attempts + 1, delivered=True, key=key)
         self._hand_out(message, attempts + 1)
+
+    def _message_of(self, record: Record) -> StoredMessage | None:
+        return self._storage.message_of(record, self._request.longest)
 
     def _hand_out(self, message: StoredMessage, attempt: int) -> None:
         self.drawn.append(Drawn(message, attempt))
@@ -250,7 +254,7 @@ class QueueDraw:
         is_wanted = key == self._wanted or not self._is_mixed
         is_alive = attempts < self._request.limits.max_attempts
         delivered = is_wanted and is_alive and key not in self._blocked
-        message = self._storage.message_of(record) if delivered else None
+        message = self._message_of(record) if delivered else None
         if delivered and message is None:
             return
         self._rows.add(record.queue_offset, attempts + delivered, delivered=delivered, key=key)

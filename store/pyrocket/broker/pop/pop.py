@@ -104,6 +104,7 @@ class Pop:
         invisible_ms: int = 60_000,
         where: MessageFilter | None = None,
         attempt_id: str = "",
+        longest: int | None = None,
     ) -> Received:
         """Deliver the available messages of one queue or of all queues, without waiting.
 
@@ -114,7 +115,7 @@ class Pop:
         same `attempt_id` returns the same messages again.
 
         Raises GroupNotFoundError, TopicNotFoundError, StorePermissionError if the group may not
-        consume, BrokerBusyError.
+        consume, BrokerBusyError, and LongBodyError if a body has more than `longest` bytes.
         """
         wanted = Wanted(
             topic=topic,
@@ -123,6 +124,7 @@ class Pop:
             invisible_ms=invisible_ms,
             where=where or EVERYTHING,
             attempt_id=attempt_id,
+            longest=longest,
         )
         config = self._states.config(group)
         with self._states.opened(group) as state:

@@ -36,6 +36,7 @@ class Wanted:
     invisible_ms: int
     where: MessageFilter
     attempt_id: str
+    longest: int | None
 
 
 class Receiver:
@@ -58,7 +59,7 @@ class Receiver:
         if self._settings.start_at_end and self._storage.topic(wanted.topic):
             self._storage.starts.add(state.name, {wanted.topic: GroupStart()})
         with state.lock:
-            if attempt_id and (again := self._again(state, wanted.topic, attempt_id, now)):
+            if attempt_id and (again := self._again(state, wanted, now)):
                 return again
             request = Request(
                 group=state.name,
@@ -69,6 +70,7 @@ class Receiver:
                 now=now,
                 visible=now + wanted.invisible_ms,
                 pop=new_pop(),
+                longest=wanted.longest,
             )
             places = self.places(state, wanted.topic, wanted.queue_id)
             room = self._room(state, wanted.max_messages)
@@ -167,9 +169,9 @@ class Receiver:
         start = starts.of(group).get(topic, GroupStart())
         return None, starts.first_offset(topic, queue_id, start)
 
-    def _again(self, state: GroupState, topic: str, attempt_id: str, now: int) -> Received | None:
+    def _again(self, state: GroupState, wanted: Wanted, now: int) -> Received | None:
         """Return the messages of an earlier receive with this attempt that are still in flight."""
-        batch = state.batch(attempt_id)
+        batch, topic = state.batch(wanted.attempt_id), wanted.topic
         if batch is None or batch.topic != topic:
             return None
         found = []
@@ -180,9 +182,8 @@ class Receiver:
             )
             if row is not None and record is not None:
                 visible = int(state.queues[place].flight.visible[row])
-                found.append(
-                    self._delivery(record.to_message(), topic, receipt, state.name, visible)
-                )
+                message = record.to_message(wanted.longest)
+                found.append(self._delivery(message, topic, receipt, state.name, visible))
         return Received(tuple(found), batch.stored) if found else None
 
     def _delivery(

@@ -1,6 +1,6 @@
 """The client of a call, from the call's metadata. Also checks the names in its request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -11,9 +11,11 @@ from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.messaging.codes import RefusedError
+from pyrocket.rpc.origin import Origin
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
+MAX_ID_BYTES = 255
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _MAX_PORT = 65_535
 
@@ -29,15 +31,15 @@ class Caller:
     gate: Gate
 
     @classmethod
-    def of(cls, metadata: Iterable[tuple[str, Any]], peer: str, gate: Gate) -> "Caller":
-        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED), NotAuthenticatedError."""
-        pairs = [*metadata]
-        found = {key: value for key, value in pairs if isinstance(value, str)}
+    def of(cls, origin: Origin, gate: Gate) -> "Caller":
+        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED)."""
+        found = {key: value for key, value in origin.metadata if isinstance(value, str)}
         client_id = found.get(CLIENT_ID, "").strip()
         if not client_id:
             raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
-        user = gate.user(pairs)
-        return cls(client_id, found.get(NAMESPACE, ""), user, host_of_peer(peer), gate)
+        check_id("client id", client_id)
+        host = host_of_peer(origin.peer)
+        return cls(client_id, found.get(NAMESPACE, ""), origin.user or "", host, gate)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -72,6 +74,12 @@ class Caller:
         """Return the name with the namespace from the call's metadata or from the resource."""
         namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
         return f"{namespace}%{name}" if namespace and name else name
+
+
+def check_id(what: str, text: str, code: str = "BAD_REQUEST") -> None:
+    """Raise RefusedError for an id of more than 255 bytes."""
+    if len(text.encode()) > MAX_ID_BYTES:
+        raise RefusedError(code, f"the {what} has more than {MAX_ID_BYTES} bytes.")
 
 
 def host_of_peer(peer: str) -> Host:

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from pyrocket.rpc.descriptors import message_class
+from pyrocket.rpc.requests import parsed
 
 PACKAGE = "apache.rocketmq.v2"
 SERVICE = f"{PACKAGE}.MessagingService"
@@ -31,6 +32,11 @@ _ENUMS = {
 def new(message: str, /, **fields: Any) -> Any:
     """Return a message of the interface."""
     return message_class(f"{PACKAGE}.{message}")(**fields)
+
+
+def parse(message: str, data: bytes) -> Any:
+    """Return a request of the interface. Raises InvalidInputError, DecodeError."""
+    return parsed(message_class(f"{PACKAGE}.{message}"), data, message)
 
 
 @cache

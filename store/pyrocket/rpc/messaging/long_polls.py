@@ -33,13 +33,14 @@ _REPLY_S = 0.1
 _LEAST_S = 1.0
 
 
-def deadline_of(context: Any, wait_ms: int | None, max_s: float) -> float:
+def deadline_of(left_s: float | None, wait_ms: int | None, max_s: float) -> float:
     """Return the time, on the event loop's clock, until which a call may wait.
 
+    left_s: The seconds until the call's deadline; None if it has none.
     wait_ms: The wait that the client requests; None to wait until the call's deadline. Raises
     RefusedError (ILLEGAL_POLLING_TIME) if less than a second is left and the client requests more.
     """
-    now, left_s = asyncio.get_running_loop().time(), context.time_remaining()
+    now = asyncio.get_running_loop().time()
     left_s = max_s + _REPLY_S if left_s is None else left_s
     wait_s = left_s if wait_ms is None else wait_ms / 1000
     if left_s < min(wait_s, _LEAST_S):

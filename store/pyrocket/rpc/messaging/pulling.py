@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrocket.broker.broker import Broker
-from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.message import StoredMessage
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
@@ -21,6 +21,7 @@ from pyrocket.store import consumption_of
 class Pull:
     """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
+    group: str
     topic: str
     resource: Any
     queue_id: int
@@ -55,6 +56,7 @@ class Pulling:
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("PullMessage", [topic], groups)
         return Pull(
+            group=next(iter(groups), ""),
             topic=topic,
             resource=queue.topic,
             queue_id=int(queue.id),
@@ -64,10 +66,11 @@ class Pulling:
             wait_ms=ms_of(request.long_polling_timeout),
         )
 
-    def pull(self, asked: Pull, start: int) -> Pulled:
+    def pull(self, asked: Pull, start: int, longest: int | None) -> Pulled:
         """Return messages, starting at offset `start`.
 
-        Raises OffsetOutOfRangeError with the range, and the errors of `readable_topic`.
+        Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
+        LongBodyError if a body has more than `longest` bytes.
         """
         store = self._store
         readable_topic(store, asked.topic)
@@ -82,7 +85,7 @@ class Pulling:
         )
         messages, next_offset, size = list[StoredMessage](), found.reached, 0
         for record in found.records:
-            if (message := consumption.message_of(record)) is None:
+            if (message := consumption.message_of(record, longest)) is None:
                 continue
             messages.append(message)
             size += len(message.body)
@@ -109,6 +112,7 @@ def filter_of(expression: Any) -> MessageFilter:
     """Return a filter. Raises RefusedError or InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
     kind = name_of("FilterType", expression.type)
     text = expression.expression.strip()
+    check_expression(text)
     if kind == "SQL":
         if not text:
             raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")

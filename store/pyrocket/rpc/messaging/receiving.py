@@ -9,7 +9,7 @@ from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.record import Host
-from pyrocket.rpc.messaging.caller import Caller
+from pyrocket.rpc.messaging.caller import Caller, check_id
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import ms_of, new, put_ms
@@ -56,6 +56,7 @@ class Receiving:
         resource = request.message_queue.topic
         topic, group = caller.topic(resource), caller.group(request.group)
         caller.admit("ReceiveMessage", [topic], [group])
+        check_id("attempt id", request.attempt_id)
         invisible_ms = FIRST_MS
         if not request.auto_renew:
             invisible_ms = ms_of(request.invisible_duration)
@@ -75,18 +76,21 @@ class Receiving:
             attempt_id=request.attempt_id,
         )
 
-    def receive(self, asked: Receive) -> Received:
-        """Deliver messages without waiting; with `creates_groups` a missing group is created."""
+    def receive(self, asked: Receive, longest: int | None) -> Received:
+        """Deliver messages without waiting; with `creates_groups` a missing group is created.
+
+        Raises LongBodyError if a body has more than `longest` bytes.
+        """
         readable_topic(self._store, asked.topic)
         try:
-            return self._receive(asked)
+            return self._receive(asked, longest)
         except GroupNotFoundError:
             if not self._creates_groups:
                 raise
             self._store.groups.create(asked.group)
-            return self._receive(asked)
+            return self._receive(asked, longest)
 
-    def _receive(self, asked: Receive) -> Received:
+    def _receive(self, asked: Receive, longest: int | None) -> Received:
         received = self._broker.pop.receive(
             asked.group,
             asked.topic,
@@ -94,6 +98,7 @@ class Receiving:
             invisible_ms=asked.invisible_ms,
             where=asked.where,
             attempt_id=asked.attempt_id,
+            longest=longest,
         )
         if asked.renews:
             handles = [(one.handle, one.attempt) for one in received.messages]

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import SendOutcome, Sent
+from pyrocket.formats.compression import Inflation
 from pyrocket.loop_threads import PendingReply
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
@@ -30,7 +31,8 @@ class Sending:
         topic = self._topic(request, caller)
         config = self._store.config
         caller.admit("SendMessage", [topic], create=config.auto_create_topics)
-        sender = Sender(caller.host, self._store.now(), config.max_message_bytes)
+        longest = config.max_message_bytes
+        sender = Sender(caller.host, self._store.now(), longest, Inflation(longest))
         accepted = self._routes.accepted(topic)
         sent = [sent_of(message, topic, accepted, sender) for message in request.messages]
         stored = self._broker.sends.send(sent)

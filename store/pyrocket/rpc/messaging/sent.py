@@ -12,7 +12,7 @@ from typing import Any
 
 from pyrocket.broker.sends import Sent
 from pyrocket.engine.message_encoder import Origin
-from pyrocket.formats.compression import COMPRESSED_FLAGS, inflates
+from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
@@ -21,7 +21,7 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record import Host
 from pyrocket.message import Message
-from pyrocket.rpc.messaging.caller import parse_host
+from pyrocket.rpc.messaging.caller import check_id, parse_host
 from pyrocket.rpc.messaging.codes import RefusedError
 from pyrocket.rpc.messaging.interface import ms_of, name_of
 
@@ -39,11 +39,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Sender:
-    """The client's address, the time of the request, and the maximum size of a body."""
+    """The client's address, the time of the request, and the limits of its bodies."""
 
     host: Host
     now_ms: int
     max_body_bytes: int
+    inflation: Inflation
 
 
 def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: Sender) -> Sent:
@@ -54,12 +55,13 @@ def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: Sender)
     system = message.system_properties
     _check_served(system)
     kind = _type_of(system, sender.now_ms)
-    body, sys_flag = _body_of(message, sender.max_body_bytes)
+    body, sys_flag = _body_of(message, sender)
     properties = _properties_of(message)
     keys = _keys_of(system)
     _check_tag(system.tag)
     _check_total(properties, system)
     _check_text("ILLEGAL_MESSAGE_ID", "message id", system.message_id)
+    check_id("message id", system.message_id, "ILLEGAL_MESSAGE_ID")
     if kind not in accepted:
         raise RefusedError(
             "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
@@ -108,8 +110,9 @@ def _type_of(system: Any, now_ms: int) -> str:
     return "FIFO" if group else "NORMAL"
 
 
-def _body_of(message: Any, max_bytes: int) -> tuple[bytes, int]:
+def _body_of(message: Any, sender: Sender) -> tuple[bytes, int]:
     """Return the body to store, and its sysFlag."""
+    max_bytes = sender.max_body_bytes
     body, system = bytes(message.body), message.system_properties
     if not body:
         raise RefusedError("MESSAGE_BODY_EMPTY", "the body is empty.")
@@ -124,8 +127,7 @@ def _body_of(message: Any, max_bytes: int) -> tuple[bytes, int]:
     # Clients label zlib data as GZIP. RocketMQ's consumers inflate only zlib.
     if body.startswith(_GZIP_MAGIC):
         return _gunzipped(body, max_bytes), 0
-    if not inflates(body, COMPRESSED_FLAGS):
-        raise RefusedError("MESSAGE_CORRUPTED", "the compressed body cannot be inflated.")
+    sender.inflation.check(body)
     return body, COMPRESSED_FLAGS
 
 

@@ -5,9 +5,8 @@ reply.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,11 +15,13 @@ import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
-from pyrocket.errors import PyrocketError
+from pyrocket.formats.compression import LongBodyError
+from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import check_stored, status
-from pyrocket.rpc.messaging.interface import SERVICE, new
+from pyrocket.rpc.messaging.interface import SERVICE, new, parse
 from pyrocket.rpc.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.rpc.messaging.offsets import Offsets
 from pyrocket.rpc.messaging.pulling import Pulled, Pulling
@@ -35,20 +36,25 @@ from pyrocket.rpc.messaging.telemetry import (
     settings_are_for_node,
 )
 from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
-from pyrocket.rpc.messaging.unary import Answer, Serving, UnaryCalls
-from pyrocket.rpc.origin import Origin
+from pyrocket.rpc.messaging.unary import Answer, UnaryCalls
 from pyrocket.rpc.threads import Work
+from pyrocket.services.consumption import MAX_BODY_BYTES
 
 _Value = TypeVar("_Value")
+_Look = Callable[[int | None], Awaitable[_Value]]
+"""Looks for messages whose bodies have at most this many bytes; None for no limit."""
+
+_COPIES = 2
+"""The bodies of received messages are copied into the replies."""
 
 
 class MessagingService:
     """Serves RocketMQ's clients. Used by one event loop."""
 
-    def __init__(self, broker: Broker, gate: Gate, serving: Serving, settings: Settings) -> None:
-        self._broker, self._serving = broker, serving
-        self._calls = UnaryCalls(gate, serving)
-        self._max_wait_s = settings.long_poll
+    def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
+        self._broker, self._server = broker, server
+        self._calls = UnaryCalls(gate, server)
+        self._max_wait_s, self._long_body = settings.long_poll, asyncio.Lock()
         creates_groups = settings.creates_groups
         self._sessions = Sessions()
         self.routes = routes = Routes(broker)
@@ -81,88 +87,116 @@ class MessagingService:
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
         found = self._calls.handlers(self._answers)
-        found["PullMessage"] = grpc.unary_stream_rpc_method_handler(self._pull_message)
-        found["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(self._receive_message)
-        found["Telemetry"] = grpc.stream_stream_rpc_method_handler(self._telemetry_stream)
+        for name, handle in (
+            ("PullMessage", self._pull_message),
+            ("ReceiveMessage", self._receive_message),
+            ("Telemetry", self._follow),
+        ):
+            found[name] = self._server.handler(name, handle, streams=True, report=self._report)
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
     def stop(self) -> None:
         """End all streams."""
         self._sessions.close()
 
-    async def _pull_message(self, request: bytes, context: Any) -> None:
-        await self._stream("PullMessage", request, context, self._pull)
+    async def _report(self, call: Incoming, error: Exception) -> None:
+        """Report the error of a call that has several replies as a status reply."""
+        refusal = self._calls.refusal(call, error)
+        kind = "TelemetryCommand" if call.name == "Telemetry" else f"{call.name}Response"
+        failed = new(kind, status=status(refusal.code, refusal.text))
+        await call.send(failed.SerializeToString())
+        if call.name == "ReceiveMessage":
+            await call.send(self._receiving.time().SerializeToString())
 
-    async def _receive_message(self, request: bytes, context: Any) -> None:
-        await self._stream("ReceiveMessage", request, context, self._receive)
+    async def _asked(
+        self, call: Incoming, check: Callable[[Any, Caller], _Value]
+    ) -> tuple[_Value, Session]:
+        """Return the parameters of a call that may wait; its request then takes up no memory."""
+        request = await call.request()
 
-    async def _stream(
-        self, name: str, request: bytes, context: Any, work: Callable[[Any, Any], Awaitable[None]]
-    ) -> None:
-        """Answer a call that has several replies; report an error as a status reply."""
-        began, code = time.monotonic(), "OK"
-        try:
-            parsed = new(f"{name}Request").FromString(request)
-            async with self._serving.budget.hold(context.peer(), len(request)):
-                await work(parsed, context)
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:
-            refusal = self._calls.refusal(error)
-            code = refusal.code
-            failed = new(f"{name}Response", status=status(code, refusal.text))
-            await self._serving.send(context, failed.SerializeToString())
-            if name == "ReceiveMessage":
-                await self._serving.send(context, self._receiving.time().SerializeToString())
-        finally:
-            self._serving.observe(name, code, time.monotonic() - began)
+        def parsed() -> tuple[_Value, Session]:
+            caller = self._calls.caller(call.origin)
+            asked = check(parse(f"{call.name}Request", request), caller)
+            return asked, self._sessions.seen(caller.key)
 
-    async def _pull(self, request: Any, context: Any) -> None:
-        run, origin = self._serving.run, Origin.of(context)
-        asked, session = await run(
-            lambda: self._parsed(lambda caller: self._pulling.parse(request, caller), origin)
-        )
+        found = await self._server.run(parsed)
+        call.release_requests()
+        return found
+
+    async def _pull_message(self, call: Incoming) -> None:
+        run = self._server.run
+        asked, session = await self._asked(call, self._pulling.parse)
         if asked.wait_ms:
             # Created in a thread, because this may wait for the disk.
             await run(lambda: self._broker.polls)
         start = asked.offset
-        deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
+        deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
 
-        async def look() -> Pulled:
+        async def look(longest: int | None) -> Pulled:
             nonlocal start
-            pulled = await run(lambda: self._pulling.pull(asked, start))
+            pulled = await run(lambda: self._pulling.pull(asked, start, longest))
+            call.hold(_COPIES * sum(len(one.body) for one in pulled.messages))
             start = pulled.next_offset
             return pulled
 
-        with self._serving.park(origin.peer):
-            place = (request.group.name, asked.topic, asked.queue_id)
-            pulled = await self._long_polls.wait(place, session, deadline, look)
-        replies = await run(lambda: self._pulling.replies(asked, pulled))
-        await self._serving.send(context, *replies)
+        async with AsyncExitStack() as ending:
+            with call.parked():
+                place = (asked.group, asked.topic, asked.queue_id)
+                paid = partial(self._paid, call, look, ending)
+                pulled = await self._long_polls.wait(place, session, deadline, paid)
+            replies = await run(lambda: self._pulling.replies(asked, pulled))
+            await call.send(*replies)
 
-    async def _receive(self, request: Any, context: Any) -> None:
-        run, origin = self._serving.run, Origin.of(context)
-        asked, session = await run(
-            lambda: self._parsed(lambda caller: self._receiving.parse(request, caller), origin)
-        )
-        deadline = deadline_of(context, asked.wait_ms, self._max_wait_s)
+    async def _paid(
+        self,
+        call: Incoming,
+        look: Callable[[int | None], Awaitable[_Value]],
+        ending: AsyncExitStack,
+    ) -> _Value:
+        """Look for messages, once there is memory for their bodies.
+
+        Of all calls that find a body longer than those that are sent to this broker, one at a time
+        receives it: until `ending`.
+        """
+        call.hold(0)
+        await call.reserve(_COPIES * MAX_BODY_BYTES)
+        try:
+            return await look(MAX_BODY_BYTES)
+        except LongBodyError:
+            call.hold(0)
+            with call.within(self._server.limits.settings.stream_stalled):
+                await ending.enter_async_context(self._long_body)
+            return await look(None)
+
+    async def _receive_message(self, call: Incoming) -> None:
+        asked, session = await self._asked(call, self._receiving.parse)
+        deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
-        with self._serving.park(origin.peer):
-            received = await self._long_polls.wait(
-                place, session, deadline, lambda: self._take(asked)
-            )
+
+        async def look(longest: int | None) -> Received:
+            received = await self._take(asked, longest)
+            call.hold(_COPIES * sum(len(one.message.body) for one in received.messages))
+            return received
+
+        async with AsyncExitStack() as ending:
+            with call.parked():
+                paid = partial(self._paid, call, look, ending)
+                received = await self._long_polls.wait(place, session, deadline, paid)
+            await self._send_received(call, asked, received)
+
+    async def _send_received(self, call: Incoming, asked: Receive, received: Received) -> None:
         try:
             check_stored((await asyncio.wrap_future(received.stored)).status)
-            replies = await run(lambda: self._receiving.replies(asked, received))
-            await self._serving.send(context, *replies)
+            replies = await self._server.run(lambda: self._receiving.replies(asked, received))
+            await call.send(*replies)
         except BaseException:  # BaseException includes the cancellation of the call.
             self._release(asked, received)
             raise
 
-    async def _take(self, asked: Receive) -> Received:
+    async def _take(self, asked: Receive, longest: int | None) -> Received:
         """Receive messages, and release them if the call is cancelled in the meantime."""
         taking = asyncio.ensure_future(
-            self._serving.run(lambda: self._receiving.receive(asked), Work.RECEIVE)
+            self._server.run(lambda: self._receiving.receive(asked, longest), Work.RECEIVE)
         )
         try:
             return await asyncio.shield(taking)
@@ -175,64 +209,45 @@ class MessagingService:
             self._release(asked, done.result())
 
     def _release(self, asked: Receive, received: Received) -> None:
-        self._serving.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
+        self._server.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
 
-    def _parsed(self, parse: Callable[[Caller], _Value], origin: Origin) -> tuple[_Value, Session]:
-        caller = self._calls.caller(origin)
-        return parse(caller), self._sessions.seen(caller.key)
-
-    async def _telemetry_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """Serve the stream of one client until the client closes it or the broker stops."""
-        origin = Origin.of(context)
-        try:
-            caller = await self._serving.run(lambda: self._calls.caller(origin))
-        except Exception as error:
-            await self._refuse(context, error)
-            return
-        try:
-            with self._serving.park(origin.peer):
-                await self._follow(requests, context, caller)
-        except PyrocketError as error:
-            await self._refuse(context, error)
-
-    async def _follow(self, requests: AsyncIterator[bytes], context: Any, caller: Caller) -> None:
-        stream = Stream()
-        session = self._sessions.connect(caller.key, stream)
-        reading = asyncio.ensure_future(self._read(requests, caller, session, stream))
-        try:
-            while (command := await stream.next()) is not None:
-                await self._serving.send(context, command.SerializeToString())
-        finally:
-            self._sessions.disconnect(session, stream)
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+    async def _follow(self, call: Incoming) -> None:
+        """Serve the Telemetry stream of a client until the client or the broker ends it."""
+        caller, stream = self._calls.caller(call.origin), Stream()
+        with call.staying():
+            first = await call.request()
+            session = self._sessions.connect(caller.key, stream)
+            reading = asyncio.ensure_future(self._read(first, call, caller, session, stream))
+            try:
+                while (command := await stream.next()) is not None:
+                    await call.send(command.SerializeToString())
+            finally:
+                self._sessions.disconnect(session, stream)
+                reading.cancel()
+                with suppress(asyncio.CancelledError):
+                    await reading
 
     async def _read(
-        self, requests: AsyncIterator[bytes], caller: Caller, session: Session, stream: Stream
+        self, first: bytes, call: Incoming, caller: Caller, session: Session, stream: Stream
     ) -> None:
         """Reply to the commands of a client until it closes its side of the stream."""
         try:
-            async for request in requests:
-                reply = await self._serving.run(
-                    partial(self._reply, request, caller, session), Work.CHANGE
-                )
-                if reply is None or not stream.offer(reply):
-                    continue
-                if settings_are_for_node(reply):
-                    send_again_soon(session)
+            await self._obey(first, caller, session, stream)
+            async for request in call.following():
+                await self._obey(request, caller, session, stream)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            refusal = self._calls.refusal(error)
+            refusal = self._calls.refusal(call, error)
             stream.offer(new("TelemetryCommand", status=status(refusal.code, refusal.text)))
         stream.offer(None)
 
-    def _reply(self, request: bytes, caller: Caller, session: Session) -> Any:
-        command = new("TelemetryCommand").FromString(request)
-        return self._telemetry.answer(command, caller, session)
+    async def _obey(self, request: bytes, caller: Caller, session: Session, stream: Stream) -> None:
+        work = partial(self._reply, request, caller, session)
+        reply = await self._server.run(work, Work.CHANGE)
+        if reply is not None and stream.offer(reply) and settings_are_for_node(reply):
+            send_again_soon(session)
 
-    async def _refuse(self, context: Any, error: Exception) -> None:
-        refusal = self._calls.refusal(error)
-        command = new("TelemetryCommand", status=status(refusal.code, refusal.text))
-        await self._serving.send(context, command.SerializeToString())
+    def _reply(self, request: bytes, caller: Caller, session: Session) -> Any:
+        command = parse("TelemetryCommand", request)
+        return self._telemetry.answer(command, caller, session)

@@ -16,7 +16,7 @@ from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
 from pyrocket.rpc.messaging.sessions import Session, Sessions
 
 MAX_BATCH = PopSettings.max_batch
-MAX_SETTINGS_BYTES = 256 << 10
+MAX_SETTINGS_BYTES = 16 << 10
 LONG_POLL_MS = 20_000
 _RESEND_S = 1.0
 _FRAME_BYTES = (4 << 20) - 65_536

@@ -14,6 +14,7 @@ from pyrocket.rpc.call_server import CallServer, arguments_of
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.health import Health
+from pyrocket.rpc.incoming import Incoming
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import status
 from pyrocket.rpc.messaging.interface import SERVICE as MESSAGING
@@ -26,7 +27,6 @@ from pyrocket.rpc.messaging.routes import (
 )
 from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
-from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import call_of
 
 
@@ -44,36 +44,38 @@ class NameServer(CallServer):
         methods = service(SERVICE).methods_by_name
         self._register_call = call_of(methods["Register"], table.register)
         handlers = {
-            "Register": grpc.stream_stream_rpc_method_handler(self._register),
-            "Routes": self.handler(call_of(methods["Routes"], table.routes)),
-            "ClusterTopics": self.handler(call_of(methods["ClusterTopics"], table.cluster_topics)),
-            "Brokers": self.handler(call_of(methods["Brokers"], table.brokers)),
+            "Register": self.handler("Register", self._follow, streams=True),
+            "Routes": self.handler_of(call_of(methods["Routes"], table.routes)),
+            "ClusterTopics": self.handler_of(
+                call_of(methods["ClusterTopics"], table.cluster_topics)
+            ),
+            "Brokers": self.handler_of(call_of(methods["Brokers"], table.brokers)),
         }
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
                 grpc.method_handlers_generic_handler(MESSAGING, messaging),
-                Health(lambda: self.is_stopping, service=SERVICE).handlers(),
+                Health(self, service=SERVICE).handlers(),
             )
         )
 
-    async def _register(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        await self.guarded("Register", context, b"", lambda: self._follow(requests, context))
-
-    async def _follow(self, requests: AsyncIterator[bytes], context: Any) -> None:
+    async def _follow(self, incoming: Incoming) -> None:
         """Keep a broker registered until its stream ends or its connection is lost.
 
         The stream is authenticated at its beginning, because its metadata is signed only once. The
         rights of its user are checked for each registration.
         """
-        connection, origin = object(), Origin.of(context)
+        connection, user = object(), incoming.origin.user or ""
         try:
-            with self.park(origin.peer):
-                user = await self.run(partial(self._gate.user, origin.metadata))
-                while (request := await self._next(requests)) is not None:
+            with incoming.staying():
+                request: bytes | None = await incoming.request()
+                following = incoming.following()
+                while request is not None:
                     reply = await self.run(partial(self._registered, user, connection, request))
-                    await self.send(context, reply)
+                    incoming.release_requests()
+                    await incoming.send(reply)
+                    request = await self._next(following)
         finally:
             self._table.disconnect(connection)
 
