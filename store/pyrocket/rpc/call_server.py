@@ -36,8 +36,8 @@ _PENDING = 1_000_000
 _UNREAD_BYTES = 16_384
 """What gRPC receives of a request before the server reads it, and of the metadata of a call."""
 
-_LATE_S = 0.25
-"""Interval at which calls are cancelled whose clients are too slow."""
+_SWEEP_S = 0.25
+"""Interval at which calls are cancelled whose clients are too slow, or whose users lost a right."""
 
 _RELEASE_S = 1
 """Interval at which the server returns free memory to the system. Without it, free memory between
@@ -138,14 +138,19 @@ class CallServer:
         """Start serving."""
         await self._server.start()
         self._sweeping = [
-            asyncio.ensure_future(self._cancel_late()),
+            asyncio.ensure_future(self._sweep()),
             asyncio.ensure_future(self._release()),
         ]
 
-    async def _cancel_late(self) -> None:
+    async def _sweep(self) -> None:
+        """Cancel late calls, and after a change of the users those that are no longer allowed."""
+        seen = self._gate.current()
         while True:
-            await asyncio.sleep(_LATE_S)
+            await asyncio.sleep(_SWEEP_S)
             self.limits.cancel_late()
+            if (current := self._gate.current()) is not seen:
+                seen = current
+                self.limits.cancel_refused(self._gate.check_again)
 
     async def _release(self) -> None:
         """Return free memory to the system at intervals, after many bytes or many calls."""
@@ -198,6 +203,8 @@ class CallServer:
             call.admit(self._gate.anonymous if anonymous else self._gate.user(call.origin.metadata))
             return await handle(call)
         except asyncio.CancelledError:
+            if call.refusal is not None:
+                return await report(call, call.refusal)
             if call.is_late:
                 await self._end_late(call)
             raise
@@ -266,7 +273,7 @@ class CallServer:
         """Return the replies of a stream; then the request takes up no memory."""
         request = await incoming.request()
         replies = await self.run(lambda: iter(self._answer(call, request, incoming.origin)))
-        incoming.hold(0)
+        incoming.release_requests()
         return replies
 
     async def _finish(self, taking: Awaitable[Any] | None, replies: Iterator[Any]) -> None:
@@ -288,7 +295,7 @@ class CallServer:
         Raises StorePermissionError, InvalidInputError.
         """
         arguments = arguments_of(call, request)
-        return arguments, self._gate.admit(origin.user or "", call.name, arguments)
+        return arguments, self._gate.admit(origin, call.name, arguments)
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
         """Run work in a thread for its kind."""

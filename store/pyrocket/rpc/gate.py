@@ -44,11 +44,13 @@ from pyrocket.formats.system_topics import (
 )
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import Message, MessageQueue, QueueRange
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.signature import parse
 from pyrocket.services.sink.batch import Staged
 from pyrocket.views.parts import RetryPart, TablePart
 
 WHOLE_STORE = Need(ADMIN, STORE)
+CREATE = "create"
 
 NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Hello": (),
@@ -73,12 +75,12 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "ReadView": (("view", STORE, ""),),
     "Committed": ((SUBSCRIBE, GROUP, "group"),),
     "Commit": ((SUBSCRIBE, GROUP, "group"), (SUBSCRIBE, TOPIC, "offsets")),
-    "Prepare": ((PUBLISH, TOPIC, "topic"), ("create", TOPIC, "topic")),
+    "Prepare": ((PUBLISH, TOPIC, "topic"), (CREATE, TOPIC, "topic")),
     "Append": ((PUBLISH, TOPIC, "topics"),),
-    "Send": ((PUBLISH, TOPIC, "message"), ("create", TOPIC, "message")),
+    "Send": ((PUBLISH, TOPIC, "message"), (CREATE, TOPIC, "message")),
     "Stage": ((PUBLISH, TOPIC, "topics"),),
     "FinishStaging": (),
-    "Publish": ((PUBLISH, TOPIC, "staged"), ("create", TOPIC, "staged")),
+    "Publish": ((PUBLISH, TOPIC, "staged"), (CREATE, TOPIC, "staged")),
     "Discard": ((PUBLISH, TOPIC, "staged"),),
     "CreateTopic": ((ADMIN, TOPIC, "name"),),
     "UpdateTopic": ((ADMIN, TOPIC, "name"),),
@@ -97,9 +99,9 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Clean": ((ADMIN, STORE, ""),),
     "Flush": (),
     # Producers and consumers of `pyrocket.client`.
-    "SendMessages": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
-    "CreateMissing": ((PUBLISH, TOPIC, "name"), ("create", TOPIC, "name")),
-    "SendHalf": ((PUBLISH, TOPIC, "queue"), ("create", TOPIC, "queue")),
+    "SendMessages": ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue")),
+    "CreateMissing": ((PUBLISH, TOPIC, "name"), (CREATE, TOPIC, "name")),
+    "SendHalf": ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue")),
     "EndHalf": ((PUBLISH, TOPIC, "topic"),),
     "JoinGroups": (("join", STORE, ""),),
     "LeaveGroup": ((SUBSCRIBE, GROUP, "group"),),
@@ -129,7 +131,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         (SUBSCRIBE, TOPIC, "subscribed"),
         (SUBSCRIBE, GROUP, "groups"),
     ),
-    "SendMessage": ((PUBLISH, TOPIC, "topics"), ("create", TOPIC, "topics")),
+    "SendMessage": ((PUBLISH, TOPIC, "topics"), (CREATE, TOPIC, "topics")),
     "RecallMessage": ((PUBLISH, TOPIC, "topics"),),
     "EndTransaction": ((PUBLISH, TOPIC, "topics"),),
     "PullMessage": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
@@ -191,16 +193,37 @@ class Gate:
             return error
         return type(error)(error.message, code=error.code)
 
-    def admit(self, user: str, call: str, arguments: Mapping[str, Any]) -> Callable[[Any], Any]:
+    def current(self) -> Access | None:
+        """Return the current users and rights; None without a users file."""
+        return None if self._access is None else self._access()
+
+    def check_again(self, origin: Origin) -> None:
+        """Check the rights of a call that was admitted earlier.
+
+        Raises NotAuthenticatedError if its user is gone, and StorePermissionError.
+        """
+        access = self.current()
+        if access is None or not origin.user:
+            return
+        if origin.user not in access.secrets:
+            raise not_authenticated(f"the user {origin.user} was removed")
+        for right, kind, name in [*origin.needed]:
+            self._check(access, origin.user, right, kind, name, {})
+
+    def admit(
+        self, origin: Origin, call: str, arguments: Mapping[str, Any]
+    ) -> Callable[[Any], Any]:
         """Check a call, and return a function that filters its reply by the user's rights.
 
         Raises StorePermissionError.
         """
         if self._access is None:
             return lambda reply: reply
-        access = self._access()
+        access, user = self._access(), origin.user or ""
         for right, kind, name in _needs(call, arguments):
             self._check(access, user, right, kind, name, arguments)
+            if right != CREATE:
+                origin.needed.add((right, kind, name))
         if call == "Locate" and not arguments["request"].topics:
             access.check(user, WHOLE_STORE)
         # A batch without rows, and the checks of a producer group, name no topic.
@@ -222,7 +245,7 @@ class Gate:
         name: str,
         arguments: Mapping[str, Any],
     ) -> None:
-        if right == "create":
+        if right == CREATE:
             if not arguments.get("create", True) or name in self._topics():
                 return
             right = ADMIN

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from pyrocket.broker.settings import Settings
-from pyrocket.errors import BrokerBusyError, InvalidInputError
+from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.rpc.errors import Metadata
 from pyrocket.rpc.limits import Budget, Holders, Share
 from pyrocket.rpc.origin import Origin
@@ -68,6 +68,14 @@ class Limits:
                 self.stalled += 1
                 task.cancel()
 
+    def cancel_refused(self, check: Callable[[Origin], None]) -> None:
+        """Cancel the calls for which `check` raises an error: their users lost a right."""
+        for call, task in self.open.items():
+            if task is not None and call.refusal is None:
+                call.refusal = call.refused_by(check)
+                if call.refusal is not None:
+                    task.cancel()
+
 
 class Incoming:
     """One call: who makes it, its requests and its replies. Used only on the event loop.
@@ -77,6 +85,7 @@ class Incoming:
     Attributes:
         due: The time at which the call is cancelled because its client is too slow; 0 for never.
         is_late: Whether it was cancelled for that reason.
+        refusal: Why it was cancelled, if its user lost the right to it.
         status: The name of the status that the client gets, for metrics.
     """
 
@@ -85,6 +94,7 @@ class Incoming:
         self._context, self._limits, self._settings = context, limits, limits.settings
         self._requests = self._replies = self._uploaded = 0
         self.due, self.is_late, self._is_counted = 0.0, False, False
+        self.refusal: PyrocketError | None = None
         self.status = "OK"
         self._holders = self.origin.holders
         limits.open[self] = asyncio.current_task()
@@ -105,6 +115,14 @@ class Incoming:
         limits.handled += self._requests + self._replies
         self.release_requests()
         self.hold(0)
+
+    def refused_by(self, check: Callable[[Origin], None]) -> PyrocketError | None:
+        """Return the error that a check of the call raises, or None."""
+        try:
+            check(self.origin)
+        except PyrocketError as error:
+            return error
+        return None
 
     def hold(self, size: int) -> None:
         """Hold this much memory for replies from now on, without waiting for it."""

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+Needed = tuple[str, str, str]
+"""A right that a call needs: right, kind, and the name of the topic or group."""
+
 
 class Origin(NamedTuple):
     """The address of a client, the metadata of its call, and its user.
@@ -10,17 +13,19 @@ class Origin(NamedTuple):
     Read it in the event loop, before the handler of the call awaits anything: gRPC frees a call
     when its client gives up, and a thread that then asks for the peer ends the process.
 
+    needed: The rights that the call has needed so far.
     user: Empty without credentials; None if the server has no users.
     """
 
     peer: str
     metadata: Sequence[tuple[str, str | bytes]]
+    needed: set[Needed]
     user: str | None = None
 
     @classmethod
     def of(cls, context: Any) -> "Origin":
         """Return the origin of a call, without its user."""
-        return cls(context.peer(), context.invocation_metadata() or ())
+        return cls(context.peer(), context.invocation_metadata() or (), set())
 
     @property
     def holders(self) -> tuple[str, ...]:

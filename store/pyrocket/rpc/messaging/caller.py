@@ -26,7 +26,7 @@ class Caller:
 
     client_id: str
     namespace: str
-    user: str
+    origin: Origin
     host: Host
     gate: Gate
 
@@ -39,12 +39,12 @@ class Caller:
             raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
         check_id("client id", client_id)
         host = host_of_peer(origin.peer)
-        return cls(client_id, found.get(NAMESPACE, ""), origin.user or "", host, gate)
+        return cls(client_id, found.get(NAMESPACE, ""), origin, host, gate)
 
     @property
     def key(self) -> tuple[str, str]:
         """Identifies the client. Clients of different users are distinct."""
-        return self.user, self.client_id
+        return self.origin.user or "", self.client_id
 
     def topic(self, resource: Any) -> str:
         """Return the name of a topic with its namespace. Raises TopicNameError."""
@@ -68,7 +68,7 @@ class Caller:
         self, call: str, topics: Sequence[str] = (), groups: Sequence[str] = (), **more: Any
     ) -> None:
         """Check that the user may make this call. Raises StorePermissionError."""
-        self.gate.admit(self.user, call, {"topics": topics, "groups": groups, **more})
+        self.gate.admit(self.origin, call, {"topics": topics, "groups": groups, **more})
 
     def _qualified(self, resource: Any) -> str:
         """Return the name with the namespace from the call's metadata or from the resource."""

@@ -27,6 +27,7 @@ from pyrocket.rpc.messaging.routes import (
 )
 from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
+from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import call_of
 
 
@@ -66,25 +67,25 @@ class NameServer(CallServer):
         The stream is authenticated at its beginning, because its metadata is signed only once. The
         rights of its user are checked for each registration.
         """
-        connection, user = object(), incoming.origin.user or ""
+        connection, origin = object(), incoming.origin
         try:
             with incoming.staying():
                 request: bytes | None = await incoming.request()
                 following = incoming.following()
                 while request is not None:
-                    reply = await self.run(partial(self._registered, user, connection, request))
+                    reply = await self.run(partial(self._registered, origin, connection, request))
                     incoming.release_requests()
                     await incoming.send(reply)
                     request = await self._next(following)
         finally:
             self._table.disconnect(connection)
 
-    def _registered(self, user: str, connection: object, request: bytes) -> bytes:
+    def _registered(self, origin: Origin, connection: object, request: bytes) -> bytes:
         """Register a broker, and return the reply."""
         call = self._register_call
         arguments = arguments_of(call, request)
-        self._gate.admit(user, call.name, arguments)
-        return call.encode(call.answer(**arguments, connection=connection, user=user))
+        self._gate.admit(origin, call.name, arguments)
+        return call.encode(call.answer(**arguments, connection=connection, user=origin.user or ""))
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """Return the next request of a stream; None if the stream ends or the server stops."""
