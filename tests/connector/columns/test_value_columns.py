@@ -124,7 +124,6 @@ def test_invalid_names_and_types_are_rejected(ddl, options, code, error):
         YearMonthIntervalType(),
         ArrayType(VariantType()),
         MapType(IntegerType(), StringType()),
-        StringType("UTF8_LCASE"),
         ArrayType(IntegerType(), False),
         StructType([StructField("x", TimestampType(), False)]),
         MapType(StringType(), LongType(), False),
