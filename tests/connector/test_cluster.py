@@ -100,7 +100,7 @@ def test_the_first_call_tells_whether_an_address_is_that_of_a_broker(cluster):
 
 
 def test_a_server_that_is_neither_broker_nor_name_server_is_rejected(monkeypatch):
-    monkeypatch.setattr(name_server.NameServer, "handler", lambda *_: None)
+    monkeypatch.setattr(name_server.NameServer, "handler", lambda *_, **__: None)
     with name_server.serving(RouteTable()) as address:
         with pytest.raises(UnsupportedError) as info:
             server_target(Endpoint(addresses=(address,)))

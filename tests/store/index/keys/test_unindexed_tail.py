@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pyrocket import Store
+from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import key_hash
 from pyrocket.index.keys import key_search
@@ -17,7 +18,7 @@ def some(open_store):
     store = open_store()
     sent = [store.append(message(b"%d" % at, keys=["k", f"k{at}"])) for at in range(100)]
     log = inner(store).writer.files.log
-    return log, [one.physical_offset for one in sent], inner(store).writer.log_end
+    return log, [one.physical_offset for one in sent], inner(store).writer.page[PUBLISHED]
 
 
 def search(tail, key, *given):
