@@ -199,7 +199,7 @@ def _kill(process):
 @pytest.mark.parametrize(
     ("count", "batch", "down_s", "frozen_s", "orderly"),
     [
-        pytest.param(3200, 20, 2, 5, True, marks=pytest.mark.slow),
+        pytest.param(3200, 20, 2, 5, True, marks=pytest.mark.heavy),
         pytest.param(3200, 20, 2, 5, False, marks=pytest.mark.heavy),
         pytest.param(100_000, 100, 5, 60, True, marks=pytest.mark.heavy),
         pytest.param(100_000, 100, 5, 60, False, marks=pytest.mark.heavy),

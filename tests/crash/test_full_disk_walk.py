@@ -30,7 +30,7 @@ from support.transports import disconnect
 MIB = 1 << 20
 READY, FULL = (200, "ready\n", 1), (503, "the disk is full\n", 2)
 pytestmark = [
-    *(pytest.mark.crash, pytest.mark.spark, pytest.mark.slow),
+    *(pytest.mark.crash, pytest.mark.spark, pytest.mark.heavy),
     pytest.mark.skipif(
         importlib.util.find_spec("rocketmq") is None, reason="needs rocketmq-python-client"
     ),

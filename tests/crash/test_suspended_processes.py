@@ -82,7 +82,7 @@ def old_repeats(files, since_ns):
     return repeats
 
 
-@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("orderly", [pytest.param(False, marks=pytest.mark.heavy), True])
 def test_a_consumer_starts_consumes_and_closes_while_a_broker_hangs(tmp_path, orderly):
     seen, numbers = set(), count()
 
