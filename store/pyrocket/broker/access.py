@@ -134,7 +134,7 @@ def watch_access(path: str, age: SignatureAge = ANY_AGE) -> WatchedFiles[Access]
 def read_access(path: str, age: SignatureAge = ANY_AGE) -> Access:
     """Return the users and rights of a file. Raises OptionError (BROKER_USERS).
 
-    `age` is the maximum age of the signatures of calls; by default they are valid for ever.
+    `age` is the maximum age of the signatures of calls; by default they do not expire.
     """
     refuse_if_others_can_read(path, code=CODE)
     tables = read_toml(path, code=CODE)

@@ -45,8 +45,9 @@ Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`."""
 
 _FIRST_LEVEL = 3
-_INT32_MAX = 2**31 - 1
 """The delay level of the first retry: 10 s with RocketMQ's levels."""
+
+_INT32_MAX = 2**31 - 1
 
 _log = logging.getLogger(__name__)
 
