@@ -53,7 +53,8 @@ def _parsed(signed: bytes) -> datetime | None:
         return None
     *fields, sign, hours, minutes = found.groups(default="")
     try:
-        date = datetime(*map(int, fields), tzinfo=timezone.utc)  # type: ignore[arg-type,misc]
+        year, month, day, hour, minute, second = map(int, fields)
+        date = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
         offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
         return date - offset if sign == "+" else date + offset
     except (ValueError, OverflowError):

@@ -34,7 +34,6 @@ MAX_INFLATED_BYTES = 128 * 1024 * 1024
 """Brokers can be configured for bodies over 4 MiB, but a corrupt body must not fill the memory."""
 
 _PIECE_BYTES = 1024 * 1024
-_PART_BYTES = 64 * 1024
 _BODIES = 16
 
 COMPRESSED_FLAGS = SYS_COMPRESSED | SYS_ZLIB
@@ -154,7 +153,7 @@ def inflated_bytes(body: bytes, most: int) -> int | None:
     stream, length = _inflater.decompressobj(), 0
     try:
         while not stream.eof and length <= most:
-            part = stream.decompress(body, _PART_BYTES)
+            part = stream.decompress(body, _PIECE_BYTES)
             body, length = stream.unconsumed_tail, length + len(part)
             if not part and not body and not stream.eof:
                 return None

@@ -62,7 +62,7 @@ def record(body):
 def test_the_length_of_a_body_is_counted_in_parts():
     for length in (0, 1, 65_536, 200_000):
         assert inflated_bytes(zlib.compress(bytes(length)), 1 << 20) == length
-    assert 100_000 < inflated_bytes(zlib.compress(bytes(1 << 24)), 100_000) <= 200_000
+    assert 100_000 < inflated_bytes(zlib.compress(bytes(1 << 24)), 100_000) <= 1 << 20
     for broken in (BROKEN, b"", b"x", zlib.compress(b"x" * 99)[:-1]):
         assert inflated_bytes(broken, 1 << 20) is None
 
