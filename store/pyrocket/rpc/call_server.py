@@ -7,6 +7,7 @@ the request. Without that, gRPC would receive and keep requests of any client.
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -35,6 +36,9 @@ _PENDING = 1_000_000
 
 _UNREAD_BYTES = 16_384
 """What gRPC receives of a request before the server reads it, and of the metadata of a call."""
+
+_OWN_FILES = 64
+"""Descriptors that are left for the files of the store when all connections are in use."""
 
 _SWEEP_S = 0.25
 """Interval at which calls are cancelled whose clients are too slow, or whose users lost a right."""
@@ -69,6 +73,8 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
     A client waits while it has too many calls; it learns the limit when it connects. gRPC's
     overload protection would refuse calls below the limit, and its limits for calls that have
     arrived but not started would cancel some above 1000.
+
+    Connections above the limit are closed at once. grpcio before 1.58 ignores it.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -78,6 +84,7 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
         ("grpc.max_metadata_size", _UNREAD_BYTES),
         ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_allowed_incoming_connections", _most_connections()),
         ("grpc.max_concurrent_streams", settings.streams_per_client),
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _PENDING),
@@ -91,6 +98,11 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
         ("grpc.http2.min_ping_interval_without_data_ms", 0),
         ("grpc.http2.max_ping_strikes", 0),
     ]
+
+
+def _most_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 - 1 if files == resource.RLIM_INFINITY else max(files - _OWN_FILES, 1)
 
 
 _Value = TypeVar("_Value")
