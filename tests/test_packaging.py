@@ -39,7 +39,8 @@ def python(tmp_path):
     read the .pth files in a folder that a .pth file names, so the editable install of this checkout
     is not found.
     """
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True)
+    create = [sys.executable, "-m", "venv", "--without-pip", tmp_path / "fresh"]
+    subprocess.run(create, check=True)
     fresh = tmp_path / "fresh" / "bin" / "python"
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = subprocess.run([fresh, "-c", ask], capture_output=True, text=True, check=True)
@@ -50,7 +51,7 @@ def python(tmp_path):
 
 
 def pip_install(python, *what):
-    command = [python, "-m", "pip", "install", "--quiet", "--no-deps", *what]
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", *what]
     done = subprocess.run(command, env=bare_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -75,24 +76,9 @@ def assert_spark_finds_it(python, tmp_path, where, **changes):
     assert "PYROCKET_STORE" in done.stdout, done.stdout
 
 
-def test_spark_finds_the_source_after_the_installation_of_a_wheel(checkout, python, tmp_path):
-    """A pure Python wheel without a jar is enough for Spark. It contains types and fixtures."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    subprocess.run([*build, tmp_path, checkout], check=True, env=bare_environment())
-    (wheel,) = tmp_path.glob("pyspark_pyrocket-*.whl")
-    assert wheel.name.endswith("-py3-none-any.whl")
-    assert not [name for name in ZipFile(wheel).namelist() if name.endswith((".jar", ".so"))]
-    pip_install(python, wheel)
-    assert_spark_finds_it(python, tmp_path, python.parent.parent)
-    installed = next((python.parent.parent / "lib").glob("python*/site-packages"))
-    assert (installed / "pyrocket" / "py.typed").exists()
-    assert (installed / "pyspark_pyrocket" / "py.typed").exists()
-    assert_pytest_has_the_fixtures(python, tmp_path / "empty")
-
-
-def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
-    """The README is their description, the licence is an SPDX expression, and NOTICE is included;
-    the wheel contains nothing but the two packages.
+def test_spark_finds_the_source_after_the_installation_of_a_wheel(python, tmp_path):
+    """A clean clone builds both distributions; a pure Python wheel without a jar is enough for
+    Spark.
     """
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True)
@@ -105,7 +91,22 @@ def test_a_clean_clone_builds_both_distributions_with_valid_metadata(tmp_path):
     check = [sys.executable, "-m", "twine", "check", "--strict", *built]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    with ZipFile(built[0]) as wheel:
+    check_wheel(built[0], clone)
+    pip_install(python, built[0])
+    assert_spark_finds_it(python, tmp_path, python.parent.parent)
+    installed = next((python.parent.parent / "lib").glob("python*/site-packages"))
+    assert (installed / "pyrocket" / "py.typed").exists()
+    assert (installed / "pyspark_pyrocket" / "py.typed").exists()
+    assert_pytest_has_the_fixtures(python, tmp_path / "empty")
+
+
+def check_wheel(path, clone):
+    """The README is its description, the licence is an SPDX expression, and NOTICE is included; it
+    contains nothing but the two packages.
+    """
+    assert path.name.endswith("-py3-none-any.whl")
+    with ZipFile(path) as wheel:
+        assert not [name for name in wheel.namelist() if name.endswith((".jar", ".so"))]
         metadata = wheel.read("pyspark_pyrocket-0.1.0.dist-info/METADATA").decode()
         notice = wheel.read("pyspark_pyrocket-0.1.0.dist-info/licenses/NOTICE").decode()
         folders = {name.partition("/")[0] for name in wheel.namelist()}
@@ -149,6 +150,6 @@ def test_spark_finds_the_source_after_an_editable_install(checkout, python, tmp_
     assert_spark_finds_it(python, tmp_path, checkout)
 
 
-def test_spark_finds_the_source_in_a_checkout_on_pythonpath(checkout, python, tmp_path):
+def test_spark_finds_the_source_in_a_checkout_on_pythonpath(checkout, tmp_path):
     roots = os.pathsep.join([str(checkout / "store"), str(checkout / "connector")])
-    assert_spark_finds_it(python, tmp_path, checkout, PYTHONPATH=roots)
+    assert_spark_finds_it(sys.executable, tmp_path, checkout, PYTHONPATH=roots)

@@ -159,16 +159,7 @@ def options_of(box, changed):
     return {key: value for key, value in options.items() if value is not None}
 
 
-@named(READS + ONLY_BATCH)
-def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, error):
-    box.create(queues=2).send("x", "y", queue=0)
-    source = spark.read.format("pyrocket").options(**options_of(box, changed))
-    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
-        (source.schema(given) if given else source).load().collect()
-    assert jobs() == 0
-
-
-# One error of each kind that is found when a stream is planned.
+# One error of each kind that is found when a batch or a stream is planned.
 THROUGH_SPARK = {
     "an unknown option",
     "a topic that does not exist",
@@ -181,14 +172,40 @@ THROUGH_SPARK = {
 WITH_SCHEMA = [(*case[:2], case[2] or "body BINARY", case[3]) for case in READS]
 
 
+def struct(given):
+    name, kind = given.split()
+    return StructType().add(name, {"INT": "integer"}.get(kind, kind.lower()))
+
+
+@named(READS + ONLY_BATCH)
+def test_the_planner_of_a_batch_reports_invalid_input(box, changed, given, error):
+    box.create(queues=2).send("x", "y", queue=0)
+    source = DefaultSource(options_of(box, changed))
+
+    def ask():
+        if not given:
+            source.schema()
+        source.reader(struct(given or "body BINARY")).partitions()
+
+    with pytest.raises(PyrocketError, match=rf"(?s){error}"):
+        ask()
+
+
+@named([case for case in READS if case[0] in THROUGH_SPARK] + ONLY_BATCH[:2])
+def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, error):
+    box.create(queues=2).send("x", "y", queue=0)
+    source = spark.read.format("pyrocket").options(**options_of(box, changed))
+    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
+        (source.schema(given) if given else source).load().collect()
+    assert jobs() == 0
+
+
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
     """Spark's first call raises the error, so Spark reports it."""
     box.create(queues=2).send("x", "y", queue=0)
     pass_for(monkeypatch, SOURCE_RUNNER)
-    name, kind = (given or "body BINARY").split()
-    schema = StructType().add(name, {"INT": "integer"}.get(kind, kind.lower()))
-    reader = DefaultSource(options_of(box, changed)).streamReader(schema)
+    reader = DefaultSource(options_of(box, changed)).streamReader(struct(given or "body BINARY"))
 
     def ask():
         reader.prepareForTriggerAvailableNow()

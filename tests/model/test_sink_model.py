@@ -175,7 +175,7 @@ TestSink = SinkMachine.TestCase
 TestSink.settings = settings(
     # Fixed examples are few, because repeating them finds nothing new; PYROCKET_EXPLORE=1 generates
     # new examples.
-    max_examples=15 if settings.default.derandomize else 40,
+    max_examples=15 if settings.default.derandomize else 25,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -284,7 +284,7 @@ TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
     # Fixed examples are few, because repeating them finds nothing new; PYROCKET_EXPLORE=1 generates
     # new examples.
-    max_examples=25 if settings.default.derandomize else 80,
+    max_examples=25 if settings.default.derandomize else 40,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -65,16 +65,17 @@ def make_device(path):
 
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes a device")
+FEW = ["lock", "config/topics.json", "pyrocket/checkpoint", "pyrocket/turnstile"]
 MAKERS = [
-    pytest.param(make_fifo, "FIFO", id="fifo"),
-    pytest.param(make_socket, "socket", id="socket"),
-    pytest.param(make_device, "device", id="device", marks=as_root),
+    pytest.param(make_fifo, "FIFO", None, id="fifo"),
+    pytest.param(make_socket, "socket", FEW, id="socket"),
+    pytest.param(make_device, "device", FEW, id="device", marks=as_root),
 ]
 
 
-@pytest.mark.parametrize(("make", "kind"), MAKERS)
-def test_special_files_never_block(full, tmp_path, make, kind):
-    files = [name for name in names_of(full) if (full / name).is_file()]
+@pytest.mark.parametrize(("make", "kind", "files"), MAKERS)
+def test_special_files_never_block(full, tmp_path, make, kind, files):
+    files = files or [name for name in names_of(full) if (full / name).is_file()]
     reported = set()
     for number, name in enumerate(files):
         path = tmp_path / f"store-{number}"
@@ -97,7 +98,7 @@ def test_special_files_never_block(full, tmp_path, make, kind):
         assert descriptors() == before, name
         if any(f"{path / name} is a {kind}" in error for error in errors):
             reported.add(name)
-    assert {*READ_BY_WRITERS} <= reported
+    assert {*READ_BY_WRITERS} & {*files} <= reported
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def slow_disk(open_store, monkeypatch):
     leave, real = threading.Event(), io.sync
 
     def slow(descriptor):
-        leave.wait(5)
+        leave.wait(1)
         real(descriptor)
 
     monkeypatch.setattr(io, "sync", slow)

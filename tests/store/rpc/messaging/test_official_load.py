@@ -113,7 +113,7 @@ def check_group(path, group, stored, seen, kills):
 
 @pytest.mark.parametrize(
     "seconds",
-    [pytest.param(8, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.heavy)],
+    [pytest.param(4, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.heavy)],
 )
 def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_path, seconds):
     produced, consumed = run_clients(path, tmp_path, seconds, kills=0)

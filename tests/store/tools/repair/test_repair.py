@@ -262,7 +262,7 @@ def test_a_directory_without_a_store_is_rejected(tmp_path):
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
 def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
     """Each repair is stopped at a later disk operation than the previous one, and then repeated."""
-    for step in range(len(kinds[0]) % 5, 400, 5):
+    for step in range(len(kinds[0]) % 9, 400, 9):
         path = tmp_path / f"store{step}"
         with make(path, clock) as store:
             before = bodies(store)[0]
