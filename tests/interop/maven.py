@@ -34,7 +34,7 @@ def class_path(version, cache):
     if not listing.exists() or not all(map(os.path.exists, listing.read_text().split(":"))):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        fetch(version, folder / "jars")
+        fetch(HERE / "pom.xml", folder / "jars", f"-P{VERSIONS[version]}")
         jars = (folder / "jars").read_text().strip()
         classes = folder / "classes"
         call("javac", "-nowarn", "-cp", jars, "-d", classes, *sources[1:])
@@ -42,20 +42,20 @@ def class_path(version, cache):
     return listing.read_text()
 
 
-def fetch(version, listing):
-    """Fetch and list the artifacts in `pom.xml` with Maven, in at most two attempts."""
-    goal = ["mvn", "-B", "-q", "-f", HERE / "pom.xml", f"-P{VERSIONS[version]}"]
-    goal += [CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
+def fetch(pom, listing, *options):
+    """Fetch and list the artifacts in a POM with Maven, in at most two attempts."""
+    goal = ["mvn", "-B", "-q", "-f", pom, *options, CLASSPATH_GOAL, f"-Dmdep.outputFile={listing}"]
     try:
         call(*goal, "-o")
     except UnavailableError:
         call(*goal)
 
 
-def call(*command):
+def call(*command, cwd=None):
+    command = list(map(str, command))
     try:
         done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, timeout=600, check=False
+            command, capture_output=True, text=True, timeout=600, check=False, cwd=cwd
         )
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"{command[0]} did not finish within 10 minutes") from None
