@@ -169,7 +169,9 @@ def test_an_interpreter_with_all_packages_is_used_unchanged(process, capsys):
     assert not process
     first, second, *_ = os.environ["PYTHONPATH"].split(os.pathsep)
     assert (Path(first).name, Path(second).name) == ("store", "connector")
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == environment._load_tool("python_link").python_for_spark(
+        sys.executable
+    )
     assert "pyrocket: Java " in capsys.readouterr().err
 
 

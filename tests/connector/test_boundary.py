@@ -7,9 +7,12 @@ import pickle
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 from types import FunctionType
 from typing import get_origin
 
+import pyrocket
+import pyspark_pyrocket
 import pytest
 from pyrocket.errors import OptionError
 from pyspark.sql.types import StructType
@@ -20,12 +23,12 @@ from pyspark_pyrocket.source import stream_reader
 from pyspark_pyrocket.worker import LOG
 from support.machines import SOURCE_RUNNER, pass_for
 
-OURS = ("/pyspark_pyrocket/", "/pyrocket/")
+OURS = tuple(f"{Path(module.__file__).parent}/" for module in (pyrocket, pyspark_pyrocket))
 
 
 def frames_of_ours(text):
     lines = [line for line in text.splitlines() if line.strip().startswith('File "')]
-    return [line for line in lines if any(part in line.split('"')[1] for part in OURS)]
+    return [line for line in lines if line.split('"')[1].startswith(OURS)]
 
 
 @called_by_spark

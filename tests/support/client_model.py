@@ -25,8 +25,10 @@ from support.simulated_loop import START_S
 from support.simulated_processes import Processes
 
 ROUND_S = 50
-HOPELESS = 80
-"""The rounds without any progress after which a schedule has failed."""
+HOPELESS = 160
+"""The rounds without any progress after which a schedule has failed: more than the longest delay of
+a retry, two hours.
+"""
 
 QUIET_S = 250
 """More than the time after which a member or a lock expires, and two rebalances."""
@@ -122,17 +124,18 @@ class Schedule:
         step()
 
     async def _become_quiet(self):
-        """Wait until all messages are consumed, or none was for longer than an hour."""
+        """Wait until all messages are consumed, or none was delivered for longer than two hours."""
         self.loss = 0
-        left, rounds = ["unknown"], 0
+        left, rounds, delivered = ["unknown"], 0, 0
         while rounds < HOPELESS and (left or self.promises.is_in_trouble):
             for one in self.members.values():
                 one.network.loss = 0
             if self._missing():
                 self._take(self._steps.join_again)
             await asyncio.sleep(ROUND_S)
-            before, left = left, self._unfinished()
-            rounds = rounds + 1 if left == before else 0
+            before, left = (left, delivered), self._unfinished()
+            delivered = self.promises.deliveries()
+            rounds = rounds + 1 if (left, delivered) == before else 0
         await asyncio.sleep(QUIET_S)
         if not left and self._is_fast and len(self.cluster.brokers) == 2:
             await self._hang_one_broker()

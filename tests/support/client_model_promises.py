@@ -271,6 +271,10 @@ class Promises(Observer):
 
     # The end.
 
+    def deliveries(self):
+        """Return how many messages listeners have got."""
+        return self._deliveries.total()
+
     def listening(self):
         """Return the members whose listeners have messages."""
         return sorted(+self._listening)

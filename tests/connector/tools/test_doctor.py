@@ -20,6 +20,7 @@ from pyspark_pyrocket.tools.doctor.checks import (
 from pyspark_pyrocket.tools.doctor.discovery import check_discovery
 from pyspark_pyrocket.tools.doctor.report import Verdict, fail, ok, warn
 from pyspark_pyrocket.tools.java import JavaNotFoundError
+from pyspark_pyrocket.tools.python_link import python_for_spark
 from support.json_manual import Checker
 from support.machines import executable
 
@@ -92,7 +93,7 @@ def test_a_python_that_cannot_list_modules_is_reported():
 
 
 def test_matching_workers_pass():
-    assert check_worker(sys.executable).verdict is Verdict.OK
+    assert check_worker(python_for_spark(sys.executable)).verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_workers_that_spark_would_refuse_are_reported_with_the_remedy(tmp_path, 
     found = check_worker(str(executable(tmp_path / "python3", answer)))
     assert found.verdict is Verdict.FAIL
     assert reason in found.found
-    assert f"PYSPARK_PYTHON={sys.executable}" in found.remedy
+    assert f"PYSPARK_PYTHON={python_for_spark(sys.executable)}" in found.remedy
 
 
 def test_an_interpreter_whose_path_has_a_space_is_reported_with_a_path_that_works(

@@ -49,7 +49,10 @@ def started(machine, monkeypatch):
 
 
 def test_configure_sets_unset_variables_and_returns_them(machine):
-    chosen = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(machine / "java")}
+    chosen = {
+        "PYSPARK_PYTHON": python_for_spark(sys.executable),
+        "JAVA_HOME": str(machine / "java"),
+    }
     assert configure() == chosen
     assert {name: os.environ[name] for name in chosen} == chosen
     assert configure() == {}
@@ -74,7 +77,7 @@ def test_configure_after_the_start_of_spark_fails_with_the_remedy(started):
         UnsupportedError, match=r"SESSION_STARTED.*spark\.pyspark\.python"
     ) as caught:
         configure()
-    assert f"PYSPARK_PYTHON={sys.executable}" in caught.value.remedy
+    assert f"PYSPARK_PYTHON={python_for_spark(sys.executable)}" in caught.value.remedy
     assert "PYSPARK_PYTHON" not in os.environ
 
 

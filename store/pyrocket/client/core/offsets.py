@@ -6,7 +6,7 @@ A clustering group stores them at the brokers of its queues, a broadcasting cons
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import Failures, attempt
@@ -51,18 +51,37 @@ class OffsetStore(Protocol):
         ...
 
 
+class _Known(NamedTuple):
+    """What a broker has answered, and the times of the event loop."""
+
+    asked_s: float
+    took_s: float
+    found: GroupStarts
+
+    def age_ms(self, topic: str) -> int:
+        """Return how long ago the broker has stored a start: the clocks of brokers may differ."""
+        since_s = asyncio.get_running_loop().time() - self.asked_s
+        stored_ms = self.found.starts[topic].time_ms or 0
+        return int(1000 * since_s) + (self.found.end.time_ms or 0) - stored_ms
+
+    def when_asked(self) -> GroupStart:
+        """Return the start at the time when all brokers were asked, by the clock of this one."""
+        took_ms = int(1000 * self.took_s) + 1
+        return GroupStart(time_ms=max((self.found.end.time_ms or 0) - took_ms, 0))
+
+
 class BrokerOffsets:
     """Stores the starts and offsets of a clustering group at the brokers of its queues."""
 
     def __init__(self, transport: ClientTransport, group: str, member: Member) -> None:
         self._transport, self._group, self._member = transport, group, member
-        self._known: dict[str, tuple[float, GroupStarts]] = {}
+        self._known: dict[str, _Known] = {}
 
     async def first_contact(
         self, broker: str, wanted: Mapping[str, GroupStart], brokers: Collection[str]
     ) -> Mapping[str, GroupStart]:
-        """Return the starts for a heartbeat; the first one for a topic asks the other brokers."""
-        known = self._known[broker][1].starts if broker in self._known else {}
+        """Return the starts for a heartbeat; the first one for a topic asks all brokers."""
+        known = self._known[broker].found.starts if broker in self._known else {}
         if any(start == END and topic not in known for topic, start in wanted.items()):
             asking = [asyncio.ensure_future(self._ask(one)) for one in sorted({*brokers, broker})]
             await asyncio.wait(asking, timeout=_PATIENCE_S)
@@ -75,22 +94,21 @@ class BrokerOffsets:
         except PyrocketError as error:
             _log.info("the starts of %s at %s are unknown: %s", self._group, broker, error)
         else:
-            self._known[broker] = asked_s, found
+            took_s = asyncio.get_running_loop().time() - asked_s
+            self._known[broker] = _Known(asked_s, took_s, found)
 
     def _start_at(self, broker: str, topic: str, wanted: GroupStart) -> GroupStart:
-        others = [
-            (found.starts[topic], self._age_ms(asked_s, found, topic))
-            for name, (asked_s, found) in self._known.items()
-            if name != broker and topic in found.starts
-        ]
-        if wanted != END or not others or broker not in self._known:
+        if wanted != END or broker not in self._known:
             return wanted
-        return later(self._known[broker][1].end, others)
-
-    def _age_ms(self, asked_s: float, found: GroupStarts, topic: str) -> int:
-        """Return how long ago a broker has stored a start: the clocks of brokers may differ."""
-        since_s = asyncio.get_running_loop().time() - asked_s
-        return int(1000 * since_s) + (found.end.time_ms or 0) - (found.starts[topic].time_ms or 0)
+        others = [
+            (known.found.starts[topic], known.age_ms(topic))
+            for name, known in self._known.items()
+            if name != broker and topic in known.found.starts
+        ]
+        if others:
+            return later(self._known[broker].found.end, others)
+        # Another member may have met another broker since that broker was asked.
+        return self._known[broker].when_asked() if len(self._known) > 1 else wanted
 
     async def start(self, queue: MessageQueue) -> int:
         """Return the offset that the group has committed, or that of its start."""
