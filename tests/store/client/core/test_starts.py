@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 import pytest
 from pyrocket.client.consume_from import ConsumeFrom
 from support.core_consumers import Listener, cluster, committed, consumed, consumer, kill
-from support.simulated_brokers import Broker
+from support.simulated_brokers import Broker, Network
 from support.simulated_loop import START_S, simulated
 
 LAST = {"consume_from": ConsumeFrom.LAST}
@@ -107,6 +107,29 @@ async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_fir
     began_ms = 1000 * START_S
     start = orders.starts["b"]["billing"]["orders"]
     assert (start.log_offset, start.time_ms) == (None, began_ms - 60_000)
+    await core.stop()
+
+
+@simulated
+async def test_a_broker_that_is_slow_at_first_starts_with_the_others(monkeypatch):
+    """It has said that it does not know the group, and gets the first heartbeat late."""
+    heartbeat = Network.heartbeat
+
+    async def late(self, broker, beat):
+        await asyncio.sleep(5 if broker == "b" else 0)
+        return await heartbeat(self, broker, beat)
+
+    monkeypatch.setattr(Network, "heartbeat", late)
+    orders, listener = cluster(queues=1, messages=5, brokers=("a", "b")), Listener()
+    core = consumer(orders, listener, **LAST)
+    await asyncio.sleep(10)
+    starting = asyncio.ensure_future(core.start())
+    await asyncio.sleep(4)
+    assert not orders.starts["b"]["billing"]
+    send(orders, b"at b", queue=1)
+    await starting
+    await asyncio.sleep(60)
+    assert listener.bodies == [b"at b"]
     await core.stop()
 
 
