@@ -59,8 +59,11 @@ class GroupStart:
     end_offset: int | None = None
 
     def stored_at(self, end: "GroupStart") -> "GroupStart":
-        """Return what is stored for this start, which was sent, at the current end of the log."""
-        if self == GroupStart():
+        """Return what is stored for this start, which was sent, at the current end of the log.
+
+        The log may have been truncated since the client asked for its end.
+        """
+        if self == GroupStart() or (self.log_offset or 0) > (end.log_offset or 0):
             return end
         if self.log_offset is None and (self.time_ms or 0) <= (end.time_ms or 0):
             return replace(self, end_offset=end.log_offset)

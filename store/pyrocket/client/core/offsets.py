@@ -52,10 +52,9 @@ class OffsetStore(Protocol):
 
 
 class _Known(NamedTuple):
-    """What a broker has answered, and the times of the event loop."""
+    """What a broker has answered, and when it was asked, in seconds of the event loop."""
 
     asked_s: float
-    took_s: float
     found: GroupStarts
 
     def age_ms(self, topic: str) -> int:
@@ -63,11 +62,6 @@ class _Known(NamedTuple):
         since_s = asyncio.get_running_loop().time() - self.asked_s
         stored_ms = self.found.starts[topic].time_ms or 0
         return int(1000 * since_s) + (self.found.end.time_ms or 0) - stored_ms
-
-    def when_asked(self) -> GroupStart:
-        """Return the start at the time when all brokers were asked, by the clock of this one."""
-        took_ms = int(1000 * self.took_s) + 1
-        return GroupStart(time_ms=max((self.found.end.time_ms or 0) - took_ms, 0))
 
 
 class BrokerOffsets:
@@ -80,35 +74,44 @@ class BrokerOffsets:
     async def first_contact(
         self, broker: str, wanted: Mapping[str, GroupStart], brokers: Collection[str]
     ) -> Mapping[str, GroupStart]:
-        """Return the starts for a heartbeat; the first one for a topic asks all brokers."""
+        """Return the starts for a heartbeat; the first one for a topic asks all brokers.
+
+        This broker is asked before the others. If none of them knows the group afterwards, all
+        messages that are stored here after another member has met one of them are consumed.
+        """
         known = self._known[broker].found.starts if broker in self._known else {}
-        if any(start == END and topic not in known for topic, start in wanted.items()):
-            asking = [asyncio.ensure_future(self._ask(one)) for one in sorted({*brokers, broker})]
-            await asyncio.wait(asking, timeout=_PATIENCE_S)
-        return {topic: self._start_at(broker, topic, start) for topic, start in wanted.items()}
+        is_first = any(start == END and topic not in known for topic, start in wanted.items())
+        if is_first:
+            await self._ask({broker})
+        end = self._known[broker].found.end if broker in self._known else END
+        if is_first and (others := {*brokers} - {broker}):
+            await self._ask(others)
+        return {topic: self._start_at(broker, topic, start, end) for topic, start in wanted.items()}
 
-    async def _ask(self, broker: str) -> None:
-        asked_s = asyncio.get_running_loop().time()
-        try:
-            found = await self._transport.group_starts(broker, self._group)
-        except PyrocketError as error:
-            _log.info("the starts of %s at %s are unknown: %s", self._group, broker, error)
-        else:
-            took_s = asyncio.get_running_loop().time() - asked_s
-            self._known[broker] = _Known(asked_s, took_s, found)
+    async def _ask(self, brokers: Collection[str]) -> None:
+        """Ask brokers for the starts; those that do not answer soon remain unknown."""
 
-    def _start_at(self, broker: str, topic: str, wanted: GroupStart) -> GroupStart:
-        if wanted != END or broker not in self._known:
-            return wanted
+        async def ask(broker: str) -> None:
+            asked_s = asyncio.get_running_loop().time()
+            try:
+                found = await self._transport.group_starts(broker, self._group)
+            except PyrocketError as error:
+                _log.info("the starts of %s at %s are unknown: %s", self._group, broker, error)
+            else:
+                self._known[broker] = _Known(asked_s, found)
+
+        asking = [asyncio.ensure_future(ask(broker)) for broker in sorted(brokers)]
+        await asyncio.wait(asking, timeout=_PATIENCE_S)
+
+    def _start_at(self, broker: str, topic: str, wanted: GroupStart, end: GroupStart) -> GroupStart:
         others = [
             (known.found.starts[topic], known.age_ms(topic))
             for name, known in self._known.items()
             if name != broker and topic in known.found.starts
         ]
-        if others:
-            return later(self._known[broker].found.end, others)
-        # Another member may have met another broker since that broker was asked.
-        return self._known[broker].when_asked() if len(self._known) > 1 else wanted
+        if wanted != END or end == END:
+            return wanted
+        return later(end, others) if others else end
 
     async def start(self, queue: MessageQueue) -> int:
         """Return the offset that the group has committed, or that of its start."""

@@ -58,6 +58,12 @@ def starts_of(consumers, group="billing"):
 
 
 class TestFirstContact:
+    def test_an_end_from_before_a_truncation_of_the_log_is_the_current_end(self, consumers, store):
+        send(store, b"before")
+        consumers.heartbeat(beat(orders=GroupStart(log_offset=10**9, time_ms=1)))
+        send(store, b"after")
+        assert start_of(consumers, store) == 1
+
     def test_the_end_of_the_log_and_the_time_of_the_first_heartbeat_are_stored(
         self, consumers, store, clock
     ):
