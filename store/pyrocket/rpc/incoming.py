@@ -18,6 +18,11 @@ from pyrocket.rpc.origin import Origin
 ARRIVAL_S = 30
 """Time in which a request must arrive, including the wait for memory."""
 
+TURNS, TURN_S = 2, 0.1
+"""Connections that may receive a request at the same time while the memory is full, and the time in
+which it must arrive: slow requests must not keep out those of other clients, which are small.
+"""
+
 IDLE_READS = 16
 """Calls of a connection that may wait for a further request without memory reserved for it."""
 
@@ -38,6 +43,7 @@ class Limits:
     Attributes:
         requests: The memory of requests, half of the total: replies that are not read must not
             keep requests from being received.
+        turns: More memory, for connections that hold little while `requests` is full.
         replies: The memory of replies, the other half.
         calls: The number of open calls.
         parked: The number of calls that wait for changes. Half of the calls of a connection are
@@ -52,6 +58,7 @@ class Limits:
         streams, polls = settings.streams_per_client, settings.parked_polls
         self.settings = settings
         self.requests = Budget(settings.connection_bytes, settings.total_bytes // 2)
+        self.turns = Budget(settings.request_bytes, TURNS * settings.request_bytes)
         self.replies = Budget(settings.connection_bytes, settings.total_bytes // 2)
         self.calls = Share(streams, 2 * polls)
         self.parked = Share(streams // 2 + 1, polls)
@@ -175,14 +182,35 @@ class Incoming:
 
     async def request(self) -> bytes:
         """Return the first request, once there is memory for it. Raises InvalidInputError."""
-        most = self._settings.request_bytes
+        most, requests = self._settings.request_bytes, self._limits.requests
         with self.within(ARRIVAL_S):
-            await self._reserve_requests(most)
-            found = await self._read()
+            if requests.fits(self._holders, most) or requests.held(self._holders) >= most:
+                await self._reserve_requests(most)
+                found = await self._read()
+            else:
+                found = await self._read_in_turn(most)
         if found is None:
             raise _cut_off(self.name)
         self._hold_requests(len(found))
         return found
+
+    async def _read_in_turn(self, most: int) -> bytes | None:
+        """Read a request that has arrived, or arrives soon. Raises BrokerBusyError."""
+        turns, requests = self._limits.turns, self._limits.requests
+        await turns.wait(self._holders, most)
+        try:
+            reading = asyncio.ensure_future(self._read())
+            try:
+                await asyncio.wait([reading], timeout=TURN_S)
+                if not reading.done() and not requests.fits(self._holders, most):
+                    raise _busy(*_MEMORY)
+            except BaseException:
+                reading.cancel()
+                raise
+            self._hold_requests(most)
+        finally:
+            turns.add(self._holders, -most)
+        return await reading
 
     @contextmanager
     def staying(self) -> Iterator[None]:

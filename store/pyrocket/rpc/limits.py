@@ -37,6 +37,10 @@ class Share:
             return False
         return all(not one or one + amount <= free for one in held)
 
+    def held(self, holders: Holders) -> int:
+        """Return what a connection holds."""
+        return self._held.get(holders[0], 0)
+
     def add(self, holders: Holders, amount: int) -> None:
         """Hold an amount; a negative amount is given back."""
         self.total += amount
@@ -78,14 +82,20 @@ class Budget(Share):
             raise
 
     def _grant(self) -> None:
-        for connection, waiters in [*self._waiting.items()]:
-            while waiters and (waiters[0].granted.done() or self._has_room(waiters[0])):
-                waiter = waiters.popleft()
-                if not waiter.granted.done():
+        """Let the connections that wait hold bytes, in turn: the last one to get some waits."""
+        granted = True
+        while granted:
+            granted = False
+            for connection, waiters in [*self._waiting.items()]:
+                while waiters and waiters[0].granted.done():  # It has given up.
+                    waiters.popleft()
+                if waiters and self._has_room(waiters[0]):
+                    granted, waiter = True, waiters.popleft()
                     super().add(waiter.holders, waiter.size)
                     waiter.granted.set_result(None)
-            if not waiters:
-                del self._waiting[connection]
+                    self._waiting[connection] = self._waiting.pop(connection)
+                if not waiters:
+                    del self._waiting[connection]
 
     def _has_room(self, waiter: "_Waiter") -> bool:
         return self.fits(waiter.holders, waiter.size)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import statistics
 import threading
 import time
 
@@ -17,6 +18,7 @@ from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.limits import Budget, LoopWatch, Share
 from support.broker import served
+from support.raw_http2 import RawConnection, announced
 
 
 @pytest.fixture
@@ -84,6 +86,42 @@ def test_a_call_that_gives_up_waiting_lets_the_next_one_have_the_memory():
         assert budget.total == 0
 
     asyncio.run(asyncio.wait_for(check(), 5))
+
+
+def test_connections_that_wait_for_memory_take_turns():
+    async def check():
+        budget, order = Budget(100, 100), []
+
+        async def hold(holders):
+            await budget.wait(holders, 100)
+            order.append(holders[0])
+            await asyncio.sleep(0)
+            budget.add(holders, -100)
+
+        await asyncio.gather(*(hold(one) for one in (A, A, A, A, B, B)))
+        assert order == ["a", "a", "b", "a", "b", "a"]
+
+    asyncio.run(asyncio.wait_for(check(), 5))
+
+
+def test_slow_requests_do_not_keep_out_those_of_others(store):
+    limits = {"request_bytes": 1 << 20, "connection_bytes": 4 << 20, "total_bytes": 16 << 20}
+    slow = announced(1 << 20) + bytes((1 << 20) - 1)
+    with served(store, **limits) as address:
+        others = [RawConnection(address) for _ in range(10)]
+        for one in others:
+            for _ in range(20):
+                one.send(one.open("/pyrocket.v1.Broker/Topics"), slow, timeout=0.05)
+        client, took_s = client_of(address, call=20), []
+        for _ in range(10):
+            began = time.monotonic()
+            client.call("Send", message=Message(topic="orders", body=b"x"))
+            took_s.append(time.monotonic() - began)
+        print(took_s)
+        assert statistics.median(took_s) < 1
+        for one in others:
+            one.close()
+        client.close()
 
 
 def test_the_loop_watch_counts_callbacks_that_block_the_loop():
