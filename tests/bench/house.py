@@ -13,6 +13,10 @@ pair of rooms of which one imports the other, in any place; an *upward* arrow br
 `tests/test_tidy.py`. *Floors* are the rooms of the longest chain of arrows; the rooms of a cycle
 are counted as one. Code lines are all lines except blank lines, docstrings, comments and imports.
 
+*Doubled names* are public classes and types at the top of more than one module. *Calls in a row*
+are those of a micro-batch that reads new messages over `endpoint`: its end, its partitions and its
+commit; with the look for the next one after it. No two of them run at the same time.
+
 A *walk* is one call on a small store in memory, after the same call has run once in this process.
 *Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is
 the deepest nesting of calls in the product. Generators count each time they are resumed.
@@ -24,8 +28,12 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
+from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
@@ -158,8 +166,82 @@ def layout(root):
     for name, found in {"file": files, "class": classes, "function": functions}.items():
         figures[f"{name} lines, median"] = int(median(found))
         figures[f"{name} lines, longest"] = max(found)
+    figures["doubled public names"] = len(doubled(trees))
+    figures["places of paths outside disk"] = paths_outside_disk()
+    figures["modules that RemoteSource loads"] = len(modules_loaded(root, "RemoteSource"))
     figures["the longest chain"] = " > ".join("=".join(sorted(node)) for node in chain)
     return figures
+
+
+def doubled(trees):
+    """Return the public names of classes and types that several modules define."""
+    count = Counter(name for tree in trees.values() for name in {*types_of(tree)})
+    return sorted(name for name, times in count.items() if times > 1)
+
+
+def types_of(tree):
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [node.name] if isinstance(node, ast.ClassDef) else []
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if name[0].isupper() and not name.isupper())
+
+
+def paths_outside_disk():
+    """Return how many uses of paths `test_tidy` allows outside `pyrocket.disk`."""
+    import test_tidy
+
+    return sum(len(uses.split()) for uses in test_tidy.PATHS_OUTSIDE_DISK.values())
+
+
+def modules_loaded(root, name):
+    """Return the modules of the product that a process loads for one public name."""
+    program = f"from pyrocket import {name}; import sys; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(root / "store")}
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [module for module in found.stdout.split() if room_of(module).startswith("pyrocket")]
+
+
+def calls_of_a_micro_batch(folder):
+    """Return the names of the calls to the broker, and those of the next look for messages."""
+    from pyrocket import Store
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+    from pyspark_pyrocket import DefaultSource
+    from support.broker import served
+
+    store, everything = Store.open(folder / "endpoint", create=True), ReadAllAvailable()
+    store.topics.create("t", read_queues=1, write_queues=1)
+    with served(store) as address:
+        source = DefaultSource({"endpoint": address, "topic": "t"})
+        reader = source.streamReader(source.schema())
+        end = reader.latestOffset(reader.initialOffset(), everything)
+        for _ in range(2):
+            store.append_batch(rows(50), topic="t")
+            with calls_seen() as busy:
+                start, end = end, reader.latestOffset(end, everything)
+                reader.partitions(start, end)
+                reader.commit(end)
+            with calls_seen() as look:
+                reader.latestOffset(end, everything)
+        reader.stop()
+    return busy, look
+
+
+@contextmanager
+def calls_seen():
+    """Yield the list of the calls that this thread makes to a broker in a `with` block."""
+    from pyrocket import Client
+
+    seen, thread, once = [], threading.get_ident(), Client._repeating
+
+    def recorded(client, name, call):
+        if threading.get_ident() == thread:
+            seen.append(name)
+        return once(client, name, call)
+
+    with patch.object(Client, "_repeating", recorded):
+        yield seen
 
 
 def upward(sources):

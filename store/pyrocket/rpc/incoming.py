@@ -66,6 +66,10 @@ class Limits:
         self.open: dict[Incoming, asyncio.Task[Any] | None] = {}
         self.handled = self.stalled = 0
 
+    def held(self) -> int:
+        """Return the bytes of all requests and replies in memory."""
+        return self.requests.total + self.turns.total + self.replies.total
+
     def cancel_late(self) -> None:
         """Cancel the calls whose client is too slow."""
         now = time.monotonic()

@@ -83,7 +83,7 @@ class Metrics:
         yield self._gauge("rocketmq_consumer_connections", "Clients that wait for changes.",
                           server.limits.parked.total)  # fmt: skip
         yield self._gauge("pyrocket_bytes_in_memory", "Bytes of requests and replies in memory.",
-                          server.limits.requests.total + server.limits.replies.total)  # fmt: skip
+                          server.limits.held())  # fmt: skip
         yield self._counter("pyrocket_stalled_streams",
                             "Streams cancelled because the client stopped reading or sending.",
                             server.limits.stalled)  # fmt: skip
