@@ -48,8 +48,8 @@ _RELEASE_S = 1
 the blocks of slow clients makes the process larger by a third."""
 
 _RELEASE_BYTES, _RELEASE_CALLS = 8 << 20, 500
-"""Memory is released, in about 20 ms, only after this many bytes of requests and replies, or after
-the number of open calls has fallen by this many."""
+"""Memory is released, in about 20 ms, only after this many bytes of requests and replies, after the
+number of open calls has fallen by this many, or while gRPC keeps replies of ended calls."""
 
 _BLOCK_COPIES = COPIES + 1
 """The stream of blocks keeps the records of the last one."""
@@ -165,15 +165,21 @@ class CallServer:
                 self.limits.cancel_refused(self._gate.check_again)
 
     async def _release(self) -> None:
-        """Return free memory to the system at intervals, after many bytes or many calls."""
-        released, most, limits = 0, 0, self.limits
+        """Return free memory to the system at intervals, after many bytes or many calls.
+
+        Do it once more afterwards: gRPC frees calls later than they end.
+        """
+        released, most, limits, again = 0, 0, self.limits, False
         while True:
             await asyncio.sleep(_RELEASE_S)
             most = max(most, limits.calls.total)
             ended = most - limits.calls.total
-            if limits.handled - released >= _RELEASE_BYTES or ended >= _RELEASE_CALLS:
+            handled = limits.handled - released
+            is_due = handled >= _RELEASE_BYTES or ended >= _RELEASE_CALLS or limits.unread > 0
+            if is_due or again:
                 released, most = limits.handled, limits.calls.total
                 await self.run(release_blocks)
+            again = is_due
 
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel running calls after `seconds`."""

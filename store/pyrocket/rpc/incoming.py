@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,7 @@ class Limits:
         open: The open calls, and the tasks that handle them.
         handled: Bytes of requests and replies so far.
         stalled: Calls cancelled so far because the client stopped reading or sending.
+        unread: Calls that have ended, whose replies gRPC keeps until the client reads or leaves.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -64,7 +66,7 @@ class Limits:
         self.parked = Share(streams // 2 + 1, polls)
         self.idle = Share(IDLE_READS, polls)
         self.open: dict[Incoming, asyncio.Task[Any] | None] = {}
-        self.handled = self.stalled = 0
+        self.handled = self.stalled = self.unread = 0
 
     def held(self) -> int:
         """Return the bytes of all requests and replies in memory."""
@@ -95,7 +97,7 @@ class Incoming:
 
     Attributes:
         due: The time at which the call is cancelled because its client is too slow; 0 for never.
-        is_late: Whether it was cancelled for that reason.
+        is_late: Whether it was cancelled for that reason, and the client does not know.
         refusal: Why it was cancelled, if its user lost the right to it.
         status: The name of the status that the client gets, for metrics.
     """
@@ -125,7 +127,29 @@ class Incoming:
             limits.calls.add(self._holders, -1)
         limits.handled += self._requests + self._replies
         self.release_requests()
-        self.hold(0)
+        if self.is_late and self._replies:
+            self._keep_replies()
+        else:
+            self.hold(0)
+
+    def _keep_replies(self) -> None:
+        """Hold the memory of replies that are not read until gRPC has freed the call.
+
+        Then gRPC has freed this object as well, which it knows as a callback; perhaps in a thread.
+        """
+        limits, held = self._limits, (self._holders, self._replies)
+        loop = asyncio.get_running_loop()
+        limits.unread += 1
+
+        def give_back() -> None:
+            limits.unread -= 1
+            limits.replies.add(held[0], -held[1])
+
+        def freed() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(give_back)
+
+        weakref.finalize(self, freed).atexit = False
 
     def refused_by(self, check: Callable[[Origin], None]) -> PyrocketError | None:
         """Return the error that a check of the call raises, or None."""
@@ -278,8 +302,12 @@ class Incoming:
     async def abort(self, code: grpc.StatusCode, text: str, metadata: Metadata = ()) -> None:
         """End the call with a status. Always raises an exception."""
         self.status = code.name
-        with connected():
-            await self._context.abort(code, text, metadata)
+        try:
+            with connected():
+                await self._context.abort(code, text, metadata)
+        except grpc.aio.AbortError:
+            self.is_late = False
+            raise
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline of the client; None if it has none."""

@@ -136,15 +136,15 @@ class Sender:
 class Place:
     """A broker that is attacked: with or without users, for some seconds."""
 
-    def __init__(self, path, connections, seconds, *, users):
+    def __init__(self, path, connections, seconds, *, users, flags=()):
         self.path, self.connections, self._seconds = path, connections, seconds
-        self._flags = ()
+        self._flags = flags
         self.attacker, self._owner = lambda: (), ()
         if users:
             file = path.with_name("users.toml")
             file.write_text(USERS)
             file.chmod(0o600)
-            self._flags = ("--users", str(file))
+            self._flags += ("--users", str(file))
             self.attacker = lambda: sign("other", "the other's secret")
             self._owner = ("owner", "the owner's secret")
 
@@ -258,6 +258,16 @@ def test_requests_of_compressed_bodies(place):
 
 @pytest.mark.slow
 def test_streams_that_are_not_read(place):
+    wanted = [QueueRange(MessageQueue("t", "broker-a", 0), 0, 30)]
+    method, data = request_of("Slices", ranges=wanted)
+    with place.attacked(place.shared(), streams=64, window=65_535) as attack:
+        attack.run(method, data, ends=True)
+
+
+@pytest.mark.slow
+def test_the_memory_of_cancelled_streams_that_are_not_read_is_held(tmp_path):
+    """gRPC keeps their replies until the connection ends, while new streams begin."""
+    place = Place(tmp_path / "store", 4, 8, users=False, flags=("--stream-stalled", "500ms"))
     wanted = [QueueRange(MessageQueue("t", "broker-a", 0), 0, 30)]
     method, data = request_of("Slices", ranges=wanted)
     with place.attacked(place.shared(), streams=64, window=65_535) as attack:
