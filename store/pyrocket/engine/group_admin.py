@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
-from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
+from pyrocket.arguments import check_numbers, check_text, check_type
 from pyrocket.consuming import GroupStart
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
@@ -18,8 +18,6 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_lag import GroupLag, delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
-from pyrocket.filters.sql_parser import parse_sql
-from pyrocket.metadata.consumer_filters import ConsumerFilter, ConsumerFilters
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import (
     Backoff,
@@ -70,7 +68,6 @@ class Groups:
         self._offsets = GroupOffsets(engine.layout)
         self._starts = GroupStartFile(engine.layout)
         self._known = Subscriptions(engine.layout, engine.clock)
-        self._filters = ConsumerFilters(engine.layout, engine.clock)
 
     def all(self) -> dict[str, GroupConfig]:
         """Return all groups by name: groups with saved settings, and groups with offsets."""
@@ -156,30 +153,6 @@ class Groups:
             )
             self._known.put(changed)
         return changed
-
-    def filters(self) -> dict[tuple[str, str], ConsumerFilter]:
-        """Return the SQL subscriptions by (topic, group), including ended subscriptions."""
-        return self._filters.all()
-
-    def subscribe(self, group: str, expressions: Mapping[str, str]) -> None:
-        """Save the SQL subscriptions of a group, topic → expression; all others of the group end.
-
-        Nothing is written if nothing has changed. Raises InvalidInputError (SQL_INVALID) with the
-        position of the error, and GroupNameError.
-        """
-        check_group_name(group)
-        check_type(Mapping, "Use {topic: SQL expression}.", expressions=expressions)
-        check_texts(topics=[*expressions], expressions=[*expressions.values()])
-        for expression in expressions.values():
-            parse_sql(expression)
-        mine = {
-            topic: one.expression
-            for (topic, name), one in self._filters.all().items()
-            if name == group and not one.dead_ms
-        }
-        if mine != dict(expressions):
-            with self._engine.writer.exclusive():
-                self._filters.replace(group, expressions)
 
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False

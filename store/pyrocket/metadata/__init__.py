@@ -5,7 +5,6 @@ topics            topics and their queue counts, ids and permissions
 topic_types       the types of the messages of topics
 groups            consumer groups: settings and committed offsets
 group_starts      where groups start in queues for which they have committed no offset
-consumer_filters  the SQL subscriptions of consumer groups
 service_cursors   the cursors of the delay and transaction services
 delay_levels      derives the delay levels of a store that only a broker has written
 retention         how long messages are kept

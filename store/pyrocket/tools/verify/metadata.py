@@ -12,7 +12,6 @@ from pyrocket.config import MAX_QUEUES
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
-from pyrocket.metadata.consumer_filters import ConsumerFilters
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
@@ -96,7 +95,6 @@ def _tables(layout: Layout) -> dict[Path, JsonTable[Any]]:
     known: dict[str, JsonTable[Any]] = {
         "consumerOffset.json": GroupOffsets(layout).table,
         "delayOffset.json": DelayOffsets(layout).table,
-        "consumerFilter.json": ConsumerFilters(layout, lambda: 0).table,
         "subscriptionGroup.json": Subscriptions(layout, lambda: 0).table,
         "topics.json": Topics(layout, lambda: 0).table,
     }
