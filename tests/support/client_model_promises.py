@@ -141,7 +141,9 @@ class Promises(Observer):
             self._check_gap(member, queue, message.queue_offset)
             self.done[self._who(member)].add(message.body)
             self._consumed.add((queue, message.queue_offset))
-        position = self._positions[member, queue] = messages[0].queue_offset + consumed
+        # Some between them may have been sent back.
+        position = messages[consumed - 1].queue_offset + 1 if consumed else messages[0].queue_offset
+        self._positions[member, queue] = position
         if self._runs.get(queue, ("",))[0] == member:
             self._runs[queue] = member, position
 
