@@ -42,16 +42,23 @@ def read_by_java(java, folder, queues):
     return dict(zip(queues, map(int, answer.split()), strict=True))
 
 
+class NoBroker:
+    """The transport of a consumer that has stored no start."""
+
+    async def start_offset(self, group, queue, start):
+        return None
+
+
 def read(folder, queues):
     async def load():
-        ours = LocalOffsets(CLIENT, GROUP, folder)
-        return {queue: await ours.load(queue) for queue in queues}
+        ours = LocalOffsets(CLIENT, GROUP, NoBroker(), folder)
+        return {queue: await ours.start(queue) for queue in queues}
 
     return asyncio.run(load())
 
 
 def save(folder, offsets):
-    asyncio.run(LocalOffsets(CLIENT, GROUP, folder).save(offsets))
+    asyncio.run(LocalOffsets(CLIENT, GROUP, NoBroker(), folder).save(offsets))
 
 
 def test_each_side_continues_from_the_offsets_that_the_other_has_saved(java_version, tmp_path):
