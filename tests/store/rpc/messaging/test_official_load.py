@@ -113,7 +113,7 @@ def check_group(path, group, stored, seen, kills):
 
 @pytest.mark.parametrize(
     "seconds",
-    [pytest.param(4, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.heavy)],
+    [pytest.param(6, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.heavy)],
 )
 def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_path, seconds):
     produced, consumed = run_clients(path, tmp_path, seconds, kills=0)
@@ -131,6 +131,6 @@ def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_p
     [pytest.param(2, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)],
 )
 def test_a_killed_broker_loses_no_messages_of_clients(path, tmp_path, kills):
-    produced, consumed = run_clients(path, tmp_path, 3 * kills, kills)
+    produced, consumed = run_clients(path, tmp_path, 6 + 3 * kills, kills)
     assert produced["errors"] or consumed["errors"]
     check(path, produced, consumed, kills)
