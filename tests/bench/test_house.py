@@ -23,8 +23,12 @@ HELD = {
 raises it names the mechanism that needs it.
 """
 
-SLACK = {"lines": 500}
-"""How far a figure may be below its value."""
+SLACK = {
+    "lines": 500,
+    "calls in a row of a micro-batch": 11,
+    "calls in a row with the next look": 10,
+}
+"""How far a figure may be below its value. Calls are fewer if a stream already watches the broker."""
 
 
 @pytest.fixture(scope="module")
