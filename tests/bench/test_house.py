@@ -28,7 +28,7 @@ SLACK = {
     "calls in a row of a micro-batch": 11,
     "calls in a row with the next look": 10,
 }
-"""How far a figure may be below its value. Calls are fewer if a stream already watches the broker."""
+"""How far a figure may be below its value. Calls are fewer while a stream watches the broker."""
 
 
 @pytest.fixture(scope="module")
