@@ -28,7 +28,7 @@ groups = ["*"]
 allow = ["publish", "subscribe"]
 """
 SENDS, IN_FLIGHT = 10_000, 256
-MESSAGES, KEYS = 2_000, 50
+MESSAGES, KEYS = 6_000, 50
 
 
 def java(folder):

@@ -159,7 +159,7 @@ func push(group string, subscriptions map[string]*rmq.FilterExpression, count in
 		}
 		return rmq.SUCCESS
 	}}
-	consumer, err := rmq.NewPushConsumer(config(group), rmq.WithPushAwaitDuration(5*time.Second),
+	consumer, err := rmq.NewPushConsumer(config(group), rmq.WithPushAwaitDuration(20*time.Second),
 		rmq.WithPushSubscriptionExpressions(subscriptions), rmq.WithPushMessageListener(listener))
 	check(err)
 	check(consumer.Start())
