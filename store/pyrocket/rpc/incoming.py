@@ -135,7 +135,7 @@ class Incoming:
     def _keep_replies(self) -> None:
         """Hold the memory of replies that are not read until gRPC has freed the call.
 
-        Then gRPC has freed this object as well, which it knows as a callback; perhaps in a thread.
+        The call refers to this object by a callback, so both are freed together, in any thread.
         """
         limits, held = self._limits, (self._holders, self._replies)
         loop = asyncio.get_running_loop()

@@ -82,23 +82,20 @@ class Budget(Share):
             raise
 
     def _grant(self) -> None:
-        """Let the connections that wait hold bytes, in turn: the last one to get some waits."""
+        """Grant bytes to the calls that wait: connections take turns."""
         granted = True
         while granted:
             granted = False
             for connection, waiters in [*self._waiting.items()]:
                 while waiters and waiters[0].granted.done():  # It has given up.
                     waiters.popleft()
-                if waiters and self._has_room(waiters[0]):
+                if waiters and self.fits(waiters[0].holders, waiters[0].size):
                     granted, waiter = True, waiters.popleft()
                     super().add(waiter.holders, waiter.size)
                     waiter.granted.set_result(None)
                     self._waiting[connection] = self._waiting.pop(connection)
                 if not waiters:
                     del self._waiting[connection]
-
-    def _has_room(self, waiter: "_Waiter") -> bool:
-        return self.fits(waiter.holders, waiter.size)
 
 
 class _Waiter:
