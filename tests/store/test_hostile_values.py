@@ -63,7 +63,7 @@ WITH_PATHS = ("Store.open", "Store.snapshot")
 def without_arguments(store):
     known = {
         "Store": (store, "deliver_due flush now position"),
-        "Groups": (store.groups, "all filters offsets starts"),
+        "Groups": (store.groups, "all offsets starts"),
         "TopicAdmin": (store.topics, "all"),
         "Transactions": (store.transactions, "pending run_checks"),
         "Timers": (store.timers, "count entries next_due"),
@@ -185,7 +185,6 @@ def calls_of_parts(store):
             groups.reset,
             {"group": "g", "topic": "t", "to": AtTime(5), "force": False},
         ),
-        "Groups.subscribe": (groups.subscribe, {"group": "g", "expressions": {"t": "a = 1"}}),
         "Groups.topics": (groups.topics, {"group": "g"}),
         "Groups.update": (
             groups.update,
