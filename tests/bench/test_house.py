@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_846,
+    "lines": 76_873,
     "files": 488,
     "rooms": 29,
     "floors": 17,

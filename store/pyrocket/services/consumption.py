@@ -78,6 +78,8 @@ class Consumption:
         self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
         self._committed: tuple[object, dict[tuple[str, str], Offsets]] = (None, {})
+        self._ends, self._ends_at = dict[tuple[str, int], int](), (-1, -1)
+        self._reading = threading.Lock()
         self.saved_next: int | None = None
         self.damaged, self._counting = 0, threading.Lock()
 
@@ -124,6 +126,24 @@ class Consumption:
     def bounds(self, topic: str, queue_id: int) -> QueueOffsets:
         """Return the minimum and maximum offset of a queue."""
         return self._reader.system_offsets(topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the maximum offset of a queue; it is read only if it may have changed."""
+        queue = topic, queue_id
+        with self._reading:
+            self._forget_changed_ends()
+            if queue not in self._ends:
+                self._ends[queue] = self.bounds(topic, queue_id).maximum
+            return self._ends[queue]
+
+    def _forget_changed_ends(self) -> None:
+        writer, (structure, end) = self._engine.writer, self._ends_at
+        self._ends_at = writer.structure, writer.page[DISPATCHED]
+        changed = writer.dispatcher.changed.between(end, self._ends_at[1])
+        if structure != self._ends_at[0] or changed is None:
+            self._ends.clear()
+        for queue in changed or ():
+            self._ends.pop(queue, None)
 
     def queues(self, prefix: str) -> list[tuple[str, int]]:
         """Return topic and queue id of all queues whose topics have a prefix."""

@@ -115,6 +115,9 @@ class QueueDraw:
 
     def draw(self) -> None:
         """Select messages within the limits."""
+        has_new = self._next < self._storage.max_offset(self._topic, self._queue_id)
+        if not has_new and not len(self._state.flight.visible_rows(self._request.now)):
+            return
         self._draw_again()
         if not self._room.is_full and self._new_room() > 0:
             self._draw_new()

@@ -129,6 +129,8 @@ class Receiver:
             if room.is_full:
                 break
             known = state.queues.get(place)
+            if not (known or self._settings.start_at_end or self._storage.max_offset(*place)):
+                continue  # An empty queue.
             queue, opening = (known, []) if known else self._open(request, place)
             draw = QueueDraw(self._storage, queue, request, place, room)
             draw.draw()

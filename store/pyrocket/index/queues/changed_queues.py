@@ -53,13 +53,15 @@ class ChangedQueues:
                 self._new[topic, queue_id] = self._end
 
     def between(self, start: int, end: int) -> list[Queue] | None:
-        """Return the queues with entries in the log range [start, end), and possibly others.
+        """Return the queues with entries in the log range [start, end), and possibly after it.
 
         Returns None if any queue may have changed.
         """
         with self._lock:
-            known = start == end or (self._start <= start and end <= self._end)
-            return list(self._last) if known else None
+            if start == end:
+                return []
+            known = self._start <= start and end <= self._end
+            return [queue for queue, last in self._last.items() if last > start] if known else None
 
     def forget_before(self, end: int) -> None:
         """Remove the queues without entries at or after log offset `end`."""

@@ -290,3 +290,30 @@ def test_a_body_that_does_not_inflate_does_not_block_other_messages(store, clock
     assert pop.damaged == 1
     acked(pop, received)
     assert committed(store, pop) == {0: 3}
+
+
+def test_empty_and_consumed_queues_are_not_read_again(store, pop, monkeypatch):
+    """A FIFO group of official clients has a receive for each queue, which looks at all queues."""
+    store.topics.create("many", read_queues=256, write_queues=256)
+    first = sent(store, 3, topic="many", queue_id=7) + sent(store, 1, 3, topic="many", queue_id=9)
+    read = []
+    bounds = type(pop._storage).bounds
+    monkeypatch.setattr(
+        type(pop._storage), "bounds", lambda *args: read.append(args[1:]) or bounds(*args)
+    )
+    assert bodies(pop.receive("g", "many")) == first
+    del read[:]
+    for number in range(4, 7):
+        body = sent(store, 1, number, topic="many", queue_id=9)
+        assert bodies(pop.receive("g", "many")) == body
+        assert bodies(pop.receive("g", "many")) == []
+    assert {*read} == {("many", 9)}
+
+
+def test_messages_that_another_process_appends_are_received(store, pop, open_store):
+    assert bodies(pop.receive("g", "t")) == []
+    sent(open_store(), 1)
+    assert bodies(pop.receive("g", "t")) == [b"0"]
+    sent(open_store(), 1, first=1)
+    sent(store, 1, first=2)
+    assert bodies(pop.receive("g", "t")) == [b"1", b"2"]
