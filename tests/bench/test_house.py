@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_873,
-    "files": 488,
+    "lines": 77_113,
+    "files": 489,
     "rooms": 29,
     "floors": 17,
     "arrows between rooms": 192,
@@ -16,19 +16,15 @@ HELD = {
     "doubled public names": 56,
     "places of paths outside disk": 22,
     "modules that RemoteSource loads": 197,
-    "calls in a row of a micro-batch": 17,
-    "calls in a row with the next look": 27,
+    "calls in a row of a micro-batch": 4,
+    "calls in a row with the next look": 5,
 }
 """The figures may only fall. A change that lowers one lowers the value here; the commit of one that
 raises it names the mechanism that needs it.
 """
 
-SLACK = {
-    "lines": 500,
-    "calls in a row of a micro-batch": 11,
-    "calls in a row with the next look": 10,
-}
-"""How far a figure may be below its value. Calls are fewer while a stream watches the broker."""
+SLACK = {"lines": 500}
+"""How far a figure may be below its value."""
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from pyrocket import (
     MessageQueue,
     Published,
     QueueOffsets,
+    ReadPlan,
     RecordSlice,
     ScanTally,
     SourceIdentity,
@@ -92,7 +93,7 @@ class MemoryBroker:
 
     def __init__(self, name="memory", clock=None):
         self.name, self.uuid, self.epoch = name, f"uuid-of-{name}", 0
-        self.broker = BROKER
+        self.broker, self.run = BROKER, ""
         self.clock = clock or FakeClock()
         self.encoder = MessageEncoder(StoreConfig(), self.clock)
         self.topics, self.queues, self.minimum, self.groups = {}, {}, {}, {}
@@ -283,6 +284,14 @@ class MemorySource:
         return {
             self._broker.broker: SourceIdentity(store=self._broker.uuid, epoch=self._broker.epoch)
         }
+
+    def plan(self, topics):
+        ((broker, known),) = self.identities().items()
+        existing = self.topics()
+        bounds = self.bounds([topic for topic in topics if topic in existing])
+        return ReadPlan(
+            broker, known.store, known.epoch, self._broker.run, [*existing.values()], bounds
+        )
 
     def now_ms(self):
         return self._broker.clock()

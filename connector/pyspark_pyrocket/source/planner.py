@@ -116,7 +116,7 @@ def partitions(
     kept = sorted(
         (each for each in ranges if each.rows > 0), key=lambda each: (each.queue.broker, each)
     )
-    sources = source.by_broker()
+    sources = source.by_broker({each.queue.broker for each in kept})
     return [
         ReadPartition(sources[broker].target, Ranges(tuple(some)))
         for task in cut(kept, options.splitting, source)

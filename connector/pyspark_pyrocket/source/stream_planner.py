@@ -23,6 +23,7 @@ from pyspark_pyrocket.source.resume import (
     waits_for_recovery,
 )
 from pyspark_pyrocket.source.stream_offset import StreamOffset
+from pyspark_pyrocket.transport.cluster_source import side_by_side
 from pyspark_pyrocket.transport.interface import BrokerSource, MessageSource
 
 Take = Callable[[Offsets, Offsets], Offsets]
@@ -149,14 +150,15 @@ def _newest_marks(
 
     Reads only changed queues, unless the older mark is missing or the store was restored.
     """
-    marks = {}
-    for name, source in sources.items():
+    older = {name: None if name in restored else start.mark(name) for name in sources}
+
+    def newest(name: str, source: BrokerSource) -> LogMark | None:
         now = offsets.of_broker(name)
-        older = None if name in restored else start.mark(name)
-        newer = source.mark(now.changed_from(start.offsets) if older else now)
-        found = [each for each in (older, newer) if each is not None]
-        marks[name] = max(found, key=lambda mark: mark.log_offset, default=None)
-    return marks
+        newer = source.mark(now.changed_from(start.offsets) if older[name] else now)
+        found = [each for each in (older[name], newer) if each is not None]
+        return max(found, key=lambda mark: mark.log_offset, default=None)
+
+    return side_by_side(newest, sources)
 
 
 def _without(

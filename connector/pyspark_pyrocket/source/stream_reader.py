@@ -52,6 +52,7 @@ from pyspark_pyrocket.source.stream_planner import (
 )
 from pyspark_pyrocket.source.task import read_partition
 from pyspark_pyrocket.transport.interface import MessageSource, Target
+from pyspark_pyrocket.transport.planning import Planning
 from pyspark_pyrocket.transport.targets import target_of
 from pyspark_pyrocket.worker import (
     LOG,
@@ -88,6 +89,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle: tuple[Hashable, Json] | None = None
         self._latest: tuple[Hashable, Json] | None = None
         self._waits = False
+        self._planning = Planning()
+        self._planned: tuple[Json, Json] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end at the ends that the queues have at the first call about offsets."""
@@ -110,10 +113,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wrong, `latestOffset` raises the error.
         """
         if self._initial is None:
-            source = self._source()
+            source = self._view(self._source())
             try:
                 offset = initial_offset(source, self._options)
-                self._log_start(offset)
+                self._log_start(offset, source)
             except StoreUnavailableError:
                 raise
             except PyrocketError as error:
@@ -139,12 +142,13 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             version = source.version()
         since = self._offset(start)
+        view = self._view(source, since)
         is_resumed = not self._was_asked and start != self._initial
-        if is_resumed and not waits_for_recovery(source, since):
-            self._log_resumption(since)
+        if is_resumed and not waits_for_recovery(view, since):
+            self._log_resumption(since, view)
         self._was_asked = True
         end = next_offset(
-            source,
+            view,
             self._options,
             since,
             take=None if isinstance(limit, ReadAllAvailable) else self._take,
@@ -154,7 +158,8 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # With AvailableNow, this is Spark's last call if nothing is left to read.
         self.follower.follow(start, last=end is None and self._last_ends is not None)
         if end is not None:
-            return end.to_json()
+            self._planned = start, end.to_json()
+            return self._planned[1]
         self._idle = (version, start)
         return start
 
@@ -177,7 +182,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> Json:
         """Return the end of all queues; the query's own offset while the store is recovering."""
         try:
-            return latest_offset(self._source(), self._options).to_json()
+            return latest_offset(self._view(self._source()), self._options).to_json()
         except StoreUnavailableError as error:
             if error.code != "STORE_RECOVERING" or self._idle is None:
                 raise
@@ -187,8 +192,10 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of a micro-batch; a replay of the same offsets gets the same tasks."""
         until, source = self._offset(end), self._source(end)
         ranges = planned_ranges(self._offset(start), until)
-        remaining = what_remains(source, until, ranges, Losses(self._options.loss))
-        return partitions(source, self._options, remaining)
+        if self._planned != (start, end):
+            view = self._view(source, until)
+            ranges = what_remains(view, until, ranges, Losses(self._options.loss))
+        return partitions(source, self._options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the ranges of one task."""
@@ -228,6 +235,11 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last_ends = Offsets.ends(read_bounds(source, self._options, known=None))
         return source
 
+    def _view(self, source: MessageSource, offset: StreamOffset | None = None) -> MessageSource:
+        """Return a view of the source for one call of Spark that plans from this offset."""
+        known = offset.topics if offset is not None else ()
+        return self._planning.view(source, {*self._options.subscription.topics, *known})
+
     def _offset(self, value: Json) -> StreamOffset:
         return StreamOffset.from_json(value).without(self._options.loss.removed_brokers)
 
@@ -238,32 +250,32 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _take(self, start: Offsets, end: Offsets) -> Offsets:
         return self._intake.take(self._source(), start, end, waits=self._last_ends is None)
 
-    def _log_start(self, offset: StreamOffset) -> None:
+    def _log_start(self, offset: StreamOffset, source: MessageSource) -> None:
         for note in self._options.span.notes:
             LOG.info("%s", note)
         LOG.info(
             "a new query on %s in %s starts at %s: %s will be read, %s",
             some_of(offset.topics),
-            self._source().target.describe(),
+            source.target.describe(),
             self._options.span.starting.describe(),
-            counted(self._messages_after(offset), "existing message"),
+            counted(self._messages_after(offset, source), "existing message"),
             self._options.admission.describe(),
         )
 
-    def _log_resumption(self, offset: StreamOffset) -> None:
+    def _log_resumption(self, offset: StreamOffset, source: MessageSource) -> None:
         LOG.info(
             "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %s "
             "will be read, %s",
             some_of(offset.topics),
-            self._source().target.describe(),
+            source.target.describe(),
             self._options.span.starting.describe(),
-            counted(self._messages_after(offset), "message"),
+            counted(self._messages_after(offset, source), "message"),
             self._options.admission.describe(),
         )
 
-    def _messages_after(self, offset: StreamOffset) -> int:
+    def _messages_after(self, offset: StreamOffset, source: MessageSource) -> int:
         """Return the number of messages after an offset, in topics that still exist."""
-        bounds = read_bounds(self._source(), self._options, known=offset.topics)
+        bounds = read_bounds(source, self._options, known=offset.topics)
         return Offsets.ends(bounds).minus(offset.offsets).total()
 
 

@@ -1,6 +1,7 @@
 """The queues of several brokers as one source: each call is delegated to the queues' brokers."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -16,11 +17,22 @@ from pyrocket import (
 
 from pyspark_pyrocket.transport.interface import BrokerSource, Target
 
+_Asked = TypeVar("_Asked")
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 
 Find = Callable[[str], BrokerSource]
 """Returns the source of a broker by name, waiting until it can be found. Raises TransportError."""
+
+
+def side_by_side(
+    ask: Callable[[str, _Asked], _Value], asked: Mapping[str, _Asked]
+) -> dict[str, _Value]:
+    """Call `ask` for each broker, at the same time: this takes as long as the slowest broker."""
+    if len(asked) < 2:
+        return {name: ask(name, one) for name, one in asked.items()}
+    with ThreadPoolExecutor(len(asked), "pyrocket-brokers") as pool:
+        return dict(zip(asked, pool.map(ask, asked, asked.values()), strict=True))
 
 
 class ClusterSource:
@@ -58,7 +70,7 @@ class ClusterSource:
 
     def identities(self) -> dict[str, SourceIdentity]:
         """Return the store of each broker."""
-        return _merged(one.identities() for one in self._sources.values())
+        return _merged(self._of_each(lambda one: one.identities()))
 
     def now_ms(self) -> int:
         """Return the latest time of the brokers."""
@@ -88,7 +100,7 @@ class ClusterSource:
         It has an id if only one broker has it. It can be read if this is permitted at all of them.
         """
         found: dict[str, TopicConfig] = {}
-        for name, topic in chain(*(one.topics().items() for one in self._sources.values())):
+        for name, topic in chain(*(one.items() for one in self._of_each(lambda one: one.topics()))):
             found[name] = _joined(found[name], topic) if name in found else topic
         return found
 
@@ -137,7 +149,7 @@ class ClusterSource:
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
         """Return the offsets that a group has committed at all brokers."""
-        return _merged(one.committed(group, topics) for one in self._sources.values())
+        return _merged(self._of_each(lambda one: one.committed(group, topics)))
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
@@ -147,13 +159,12 @@ class ClusterSource:
         Not atomic: after an error, some brokers may have the new offsets.
         """
         if not offsets:
-            return _merged(one.commit(group, {}) for one in self._sources.values())
-        sources = self.by_broker({queue.broker for queue in offsets})
-        return _merged(
-            sources[broker].commit(
-                group, {queue: offsets[queue] for queue in queues}, backwards=backwards
-            )
-            for broker, queues in _grouped(offsets).items()
+            return _merged(self._of_each(lambda one: one.commit(group, {})))
+        return self._by_queue(
+            offsets,
+            lambda one, some: one.commit(
+                group, {queue: offsets[queue] for queue in some}, backwards=backwards
+            ),
         )
 
     def deliver_due(self) -> bool:
@@ -172,10 +183,12 @@ class ClusterSource:
         ask: Callable[[BrokerSource, list[str]], Mapping[MessageQueue, _Value]],
     ) -> dict[MessageQueue, _Value]:
         order = {topic: at for at, topic in enumerate(topics)}
-        found: dict[MessageQueue, _Value] = {}
-        for one in self._sources.values():
+
+        def of_existing(one: BrokerSource) -> Mapping[MessageQueue, _Value]:
             existing = one.topics()
-            found |= ask(one, [topic for topic in order if topic in existing])
+            return ask(one, [topic for topic in order if topic in existing])
+
+        found = _merged(self._of_each(of_existing))
         return dict(sorted(found.items(), key=lambda item: order[item[0].topic]))
 
     def _by_queue(
@@ -184,10 +197,12 @@ class ClusterSource:
         ask: Callable[[BrokerSource, list[MessageQueue]], Mapping[MessageQueue, _Value]],
     ) -> dict[MessageQueue, _Value]:
         sources = self.by_broker({queue.broker for queue in queues})
-        found: dict[MessageQueue, _Value] = {}
-        for broker, some in _grouped(queues).items():
-            found |= ask(sources[broker], some)
-        return {queue: found[queue] for queue in queues if queue in found}
+        parts = side_by_side(lambda name, some: ask(sources[name], some), _grouped(queues))
+        found = _merged(parts.values())
+        return {queue: found[queue] for queue in (*queues, *found) if queue in found}
+
+    def _of_each(self, ask: Callable[[BrokerSource], _Value]) -> Collection[_Value]:
+        return side_by_side(lambda _, one: ask(one), self._sources).values()
 
     def _in_order(
         self,
@@ -197,11 +212,11 @@ class ClusterSource:
     ) -> list[_Value]:
         """Ask each broker for its items; return the values in the order of the items."""
         sources = self.by_broker(set(brokers))
-        values = {
-            broker: iter(ask(sources[broker], [items[at] for at in places]))
-            for broker, places in _places(brokers).items()
-        }
-        return [next(values[broker]) for broker in brokers]
+        found = side_by_side(
+            lambda name, places: iter(ask(sources[name], [items[at] for at in places])),
+            _places(brokers),
+        )
+        return [next(found[broker]) for broker in brokers]
 
 
 def _joined(first: TopicConfig, second: TopicConfig) -> TopicConfig:

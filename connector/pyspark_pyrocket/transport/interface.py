@@ -38,6 +38,7 @@ from pyrocket import (
     Published,
     QueueOffsets,
     QueueRange,
+    ReadPlan,
     RecordSlice,
     Retention,
     ScanTally,
@@ -330,6 +331,13 @@ class BrokerSource(MessageSource, Protocol):
 
     def within(self, seconds: float, *, lock: float | None = None) -> "BrokerSource":
         """Return a source of the same store whose calls have this deadline."""
+        ...
+
+    def plan(self, topics: Collection[str]) -> ReadPlan:
+        """Return what the planning of a micro-batch reads, at one moment; see `Planning`.
+
+        The bounds may lack some of the topics, which are then requested by `bounds`.
+        """
         ...
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:

@@ -5,6 +5,7 @@ Every method takes all queues at once, because over a network each call is a rou
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import pyarrow as pa
@@ -35,6 +36,31 @@ Part = PendingRange | ViewPart
 """Some rows of a view."""
 
 
+@dataclass(frozen=True)
+class ReadPlan:
+    """What the planning of a micro-batch reads of a store, at one moment.
+
+    Attributes:
+        broker, store, epoch: The name of the broker, and the identity of its store.
+        run: Identifies the process of a broker. While it runs, the log only grows. Empty if the
+            log of the store may be replaced at any time.
+        topics: All topics.
+        bounds: The ranges of the read queues of the requested topics that exist.
+    """
+
+    broker: str
+    store: str
+    epoch: int
+    run: str
+    topics: Sequence[TopicConfig]
+    bounds: Mapping[MessageQueue, QueueOffsets]
+
+    @property
+    def identities(self) -> dict[str, SourceIdentity]:
+        """The identity of the store by broker name."""
+        return {self.broker: SourceIdentity(store=self.store, epoch=self.epoch)}
+
+
 class StoreSource:
     """Reads an open store for clients. Safe to share between threads."""
 
@@ -58,6 +84,19 @@ class StoreSource:
     def is_recovering(self) -> bool:
         """Whether a writer died while recovering the store."""
         return self.store.history.recovery_is_interrupted
+
+    def plan(self, topics: Collection[str], run: str = "") -> ReadPlan:
+        """Return what the planning of a micro-batch reads, with the bounds of these topics."""
+        identity = self.identities()[self.store.broker_name]
+        existing = self.topics()
+        return ReadPlan(
+            broker=self.store.broker_name,
+            store=identity.store,
+            epoch=identity.epoch,
+            run=run,
+            topics=[*existing.values()],
+            bounds=self.bounds([topic for topic in topics if topic in existing]),
+        )
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""

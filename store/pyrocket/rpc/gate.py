@@ -7,6 +7,7 @@
     create, alter, delete, reset             admin
     register a broker                        admin on the whole store
     routes of topics                         any right on each
+    topics, and bounds to plan reads         none; lists those on which the user has rights
     sizes of topics; lag, members of groups  any right on each
     dead letters of a group                  subscribe on the group
     other views, system topics               admin on the whole store
@@ -15,6 +16,7 @@ A call that is missing from the table needs `admin` on the whole store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyrocket.broker.access import (
@@ -28,6 +30,7 @@ from pyrocket.broker.access import (
     Need,
     not_authenticated,
 )
+from pyrocket.broker.source import ReadPlan
 from pyrocket.consuming import Heartbeat
 from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
@@ -56,6 +59,7 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Hello": (),
     "Watch": (),
     "Status": (),
+    "Plan": (),
     "Topics": (),
     "Topic": (("any", TOPIC, "name"),),
     "Bounds": ((SUBSCRIBE, TOPIC, "topics"),),
@@ -229,6 +233,8 @@ class Gate:
         # A batch without rows, and the checks of a producer group, name no topic.
         if call in ("Publish", "Discard") or arguments.get("producer_group"):
             access.check_publishes(user)
+        if call == "Plan":
+            return lambda plan: _visible(plan, access, user)
         if call in _LISTS:
             kind = _LISTS[call]
             return lambda reply: [
@@ -257,6 +263,17 @@ class Gate:
                 )
             return
         access.check(user, WHOLE_STORE if kind == STORE else _need(right, kind, name))
+
+
+def _visible(plan: ReadPlan, access: Access, user: str) -> ReadPlan:
+    """Return a plan with the topics that a user may see, and the bounds of those it may read."""
+    bounds = {
+        queue: limits
+        for queue, limits in plan.bounds.items()
+        if access.has(user, _need(SUBSCRIBE, TOPIC, queue.topic))
+    }
+    topics = [topic for topic in plan.topics if access.has_any(user, TOPIC, topic.name)]
+    return replace(plan, topics=topics, bounds=bounds)
 
 
 def _needs(call: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

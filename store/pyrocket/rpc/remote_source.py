@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import pyarrow as pa
 
 from pyrocket.broker.running import RunningState
-from pyrocket.broker.source import Part
+from pyrocket.broker.source import Part, ReadPlan
 from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
@@ -94,6 +94,11 @@ class RemoteSource:
     def is_recovering(self) -> bool:
         """Return False: a broker recovers its store before it serves clients."""
         return False
+
+    def plan(self, topics: Collection[str]) -> ReadPlan:
+        """Return what the planning of a micro-batch reads, with the bounds of these topics."""
+        reply = self.client.call("Plan", topics=list(topics))
+        return ReadPlan(**values_of(reply, get_type_hints(ReadPlan)))
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
+from uuid import uuid4
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
@@ -13,7 +14,7 @@ from google.protobuf.message import Message as ProtoMessage
 from pyrocket.broker.broker import Broker, Hello
 from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.broker.running import RunningState
-from pyrocket.broker.source import Part
+from pyrocket.broker.source import Part, ReadPlan
 from pyrocket.config import Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError
@@ -99,11 +100,15 @@ class BulkService:
     """Implements the calls for which no part of the broker has a matching method."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker, self._source = broker, broker.source
+        self._broker, self._source, self._run = broker, broker.source, uuid4().hex
 
     def hello(self) -> Hello:
         """Answer the first call."""
         return self._broker.hello()
+
+    def plan(self, topics: Sequence[str]) -> ReadPlan:
+        """Return what the planning of a micro-batch reads of the store."""
+        return self._source.plan(topics, self._run)
 
     def topics(self) -> list[TopicConfig]:
         """Return all topics, in the order of the topic table."""

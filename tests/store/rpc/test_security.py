@@ -1,6 +1,7 @@
 """Every call with missing, wrong, insufficient and sufficient credentials; TLS and addresses."""
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 
 import grpc
@@ -91,6 +92,7 @@ ARGUMENTS = {
     "Hello": {},
     "Watch": {},
     "Status": {},
+    "Plan": {"topics": ["orders"]},
     "Topics": {},
     "Topic": {"name": "orders"},
     "Bounds": {"topics": ["orders"]},
@@ -159,6 +161,7 @@ FOR_ALL = {
         "Hello",
         "Watch",
         "Status",
+        "Plan",
         "Topics",
         "Groups",
         "Holds",
@@ -267,6 +270,18 @@ def test_a_user_sees_only_topics_on_which_it_has_a_right(address):
     assert topics("a user with the right") == {"orders"}
     assert topics("a user of other topics") == {"others"}
     assert topics("an administrator") >= {"orders", "others"}
+
+
+def test_a_plan_has_the_bounds_of_topics_to_which_its_user_may_subscribe(address):
+    def planned(user):
+        credentials = Credentials(access_key=user, secret_key=f"the {user}'s secret")
+        with closing(RemoteSource(Client(Connection(address, credentials)))) as source:
+            plan = source.plan(["orders", "others", "missing"])
+        return {topic.name for topic in plan.topics}, {queue.topic for queue in plan.bounds}
+
+    assert planned("owner") == ({"orders"}, {"orders"})
+    assert planned("sender") == ({"orders"}, set())
+    assert planned("stranger") == ({"others"}, {"others"})
 
 
 def test_creating_a_topic_requires_admin_on_it(address):

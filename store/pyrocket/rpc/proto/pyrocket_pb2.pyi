@@ -158,6 +158,28 @@ class QueueNumbersReply(_message.Message):
     value: _containers.RepeatedCompositeFieldContainer[QueueNumber]
     def __init__(self, value: _Optional[_Iterable[_Union[QueueNumber, _Mapping]]] = ...) -> None: ...
 
+class PlanRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReadPlan(_message.Message):
+    __slots__ = ("broker", "store", "epoch", "run", "topics", "bounds")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    store: str
+    epoch: int
+    run: str
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    bounds: _containers.RepeatedCompositeFieldContainer[QueueBounds]
+    def __init__(self, broker: _Optional[str] = ..., store: _Optional[str] = ..., epoch: _Optional[int] = ..., run: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., bounds: _Optional[_Iterable[_Union[QueueBounds, _Mapping]]] = ...) -> None: ...
+
 class TopicsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -1,0 +1,128 @@
+"""The view of a source for one planning call of Spark: everything is read once, at one moment.
+
+A view is made for each call and is never used for a later one. Over a network, most plans cost one
+round trip, `BrokerSource.plan`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+from pyrocket import LogMark, MessageQueue, QueueOffsets, ReadPlan, SourceIdentity, TopicConfig
+
+from pyspark_pyrocket.transport.cluster_source import ClusterSource
+from pyspark_pyrocket.transport.interface import BrokerSource, MessageSource
+
+_Log = tuple[str, str, int]
+"""A broker's process, its store, and the epoch of the log."""
+
+
+class Planning:
+    """Makes the views for the planning calls of one query.
+
+    It remembers only which brokers have confirmed that their log has the query's mark. That remains
+    true until the broker is restarted or the epoch changes, so the mark is not compared again.
+    """
+
+    def __init__(self) -> None:
+        self._confirmed: dict[str, _Log] = {}
+
+    def view(self, source: MessageSource, topics: Collection[str]) -> MessageSource:
+        """Return the view of a source in which these topics, and perhaps others, are planned."""
+
+        def view_of(name: str, one: BrokerSource) -> BrokerSource:
+            return cast("BrokerSource", _BrokerView(name, one, topics, self._confirmed))
+
+        sources = source.by_broker()
+        views = {name: view_of(name, one) for name, one in sources.items()}
+        if [*sources.values()] == [source]:
+            return next(iter(views.values()))
+        return ClusterSource(
+            source.target, views, lambda name: view_of(name, source.by_broker([name])[name])
+        )
+
+
+class _BrokerView:
+    """A view of one broker's source, to which it delegates all other calls."""
+
+    def __init__(
+        self,
+        name: str,
+        source: BrokerSource,
+        topics: Collection[str],
+        confirmed: dict[str, _Log],
+    ) -> None:
+        self._name, self._source, self._planned = name, source, topics
+        self._confirmed = confirmed
+        self._read: ReadPlan | None = None
+        self._topics: dict[str, TopicConfig] = {}
+        self._bounds: dict[MessageQueue, QueueOffsets] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    @property
+    def _plan(self) -> ReadPlan:
+        # Not a cached_property: before Python 3.12, all brokers would share its lock.
+        if self._read is None:
+            self._read = plan = self._source.plan(self._planned)
+            self._topics = {topic.name: topic for topic in plan.topics}
+            self._bounds |= plan.bounds
+        return self._read
+
+    def by_broker(self, expected: Collection[str] = ()) -> "dict[str, _BrokerView]":
+        """Return this view by the name of the broker."""
+        return {self._name: self}
+
+    def identities(self) -> Mapping[str, SourceIdentity]:
+        """Return the identity of the store."""
+        return self._plan.identities
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return every topic."""
+        _ = self._plan
+        return self._topics
+
+    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the range of each read queue of the topics, in the order of the topics."""
+        by_topic = self._by_topic()
+        if missing := [topic for topic in topics if topic not in by_topic]:
+            self._bounds |= self._source.bounds(missing)
+            by_topic = self._by_topic()
+        return {
+            queue: limits for topic in topics for queue, limits in by_topic.get(topic, {}).items()
+        }
+
+    def _known(self) -> dict[MessageQueue, QueueOffsets]:
+        _ = self._plan
+        return self._bounds
+
+    def _by_topic(self) -> dict[str, dict[MessageQueue, QueueOffsets]]:
+        by_topic: dict[str, dict[MessageQueue, QueueOffsets]] = {}
+        for queue, limits in self._known().items():
+            by_topic.setdefault(queue.topic, {})[queue] = limits
+        return by_topic
+
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of any queues."""
+        known = self._known()
+        missing = [queue for queue in queues if queue not in known]
+        others = self._source.queue_bounds(missing) if missing else {}
+        return {queue: known[queue] if queue in known else others[queue] for queue in queues}
+
+    def truncations(
+        self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """Return the queues that were truncated: none while the epoch is the same."""
+        if epochs.get(self._name) == self._plan.epoch:
+            return {}
+        return self._source.truncations(epochs, queues)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the message; asked again only after a restart or an epoch."""
+        log = self._plan.run, self._plan.store, self._plan.epoch
+        if self._plan.run and self._confirmed.get(self._name) == log:
+            return True
+        found = self._source.holds(mark)
+        if found:
+            self._confirmed[self._name] = log
+        return found
