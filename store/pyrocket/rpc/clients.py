@@ -36,17 +36,17 @@ from pyrocket.rpc.messaging.long_polls import LongPolls
 from pyrocket.rpc.messaging.sessions import Session, Stream
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call, call_of
+from pyrocket.rpc.threads import Work
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 SERVICE = "pyrocket.v1.Clients"
 
 _WRITING = (
     *("CreateMissing", "SendHalf", "EndHalf", "JoinGroups", "GroupStarts", "CommitOffsets"),
-    "SendBack",
-    "LockQueues",
+    *("SendBack", "LockQueues"),
 )
-"""Calls that may wait for the write lock or for the disk."""
-
+_WORK = {**dict.fromkeys(_WRITING, Work.WRITE), "SendMessages": Work.SEND}
+"""The kind of work of the calls; for all others it is `Work.READ`."""
 
 _PULLED_BYTES = 3 << 20
 """Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
@@ -200,7 +200,7 @@ class ClientsService:
         self._streams: set[Stream] = set()
         methods, calls = service(SERVICE).methods_by_name, ClientCalls(broker)
         self._calls = {
-            name: call_of(method, getattr(calls, _snake(name)), writes=name in _WRITING)
+            name: call_of(method, getattr(calls, _snake(name)), _WORK.get(name, Work.READ))
             for name, method in methods.items()
             if name != "Notifications"
         }

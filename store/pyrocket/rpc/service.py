@@ -28,6 +28,7 @@ from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
 from pyrocket.rpc.requests import parsed
+from pyrocket.rpc.threads import Work
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
@@ -51,7 +52,7 @@ class Call:
         streams: Whether there are several replies.
         takes_blocks: Whether blocks of records follow the request. They are checked and passed to
             `answer` as `records`.
-        writes: Whether the call may wait for the write lock or for the disk.
+        work: Which threads run the call.
         answer: Takes the fields of the request; returns a reply, a future of one, or an iterator of
             replies.
         hints: The types of the arguments of `answer`.
@@ -63,7 +64,7 @@ class Call:
     reply: type[ProtoMessage] | None
     streams: bool
     takes_blocks: bool
-    writes: bool
+    work: Work
     answer: Callable[..., Any]
     hints: Mapping[str, Any]
     has_born_host: bool
@@ -222,14 +223,13 @@ class BulkService:
         name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
         owners = (self, self._source, self._broker.sink, self._broker.admin)
         owner = next(one for one in owners if hasattr(one, name))
-        answer = getattr(owner, name)
         blocks = get_type_hints(self._broker.sink.check) if method.client_streaming else {}
-        writes = owner in owners[2:] or name in _WRITING
-        return call_of(method, answer, writes=writes, hints=blocks)
+        work = Work.WRITE if owner in owners[2:] or name in _WRITING else Work.READ
+        return call_of(method, getattr(owner, name), work, blocks)
 
 
 def call_of(
-    method: Any, answer: Callable[..., Any], *, writes: bool = False, hints: Mapping[str, Any] = {}
+    method: Any, answer: Callable[..., Any], work: Work = Work.READ, hints: Mapping[str, Any] = {}
 ) -> Call:
     """Return the call of a service's method that `answer` implements.
 
@@ -244,7 +244,7 @@ def call_of(
         reply=None if reply == BYTES else message_class(reply),
         streams=method.server_streaming,
         takes_blocks=method.client_streaming,
-        writes=writes,
+        work=work,
         answer=answer,
         hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
         has_born_host="born_host" in wanted,
