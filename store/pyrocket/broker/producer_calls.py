@@ -16,7 +16,7 @@ from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
-from pyrocket.store import Store
+from pyrocket.store import Store, sender_of
 
 Ask = Callable[[Undecided], bool]
 """Asks a producer about a half message, and returns whether it accepts the request; called by any
@@ -77,7 +77,7 @@ class ProducerCalls:
 
         Raises TopicNotFoundError, TopicNameError, MessageError (TOPIC_NOT_WRITABLE).
         """
-        self._store.sink.receiver.route(name)
+        sender_of(self._store).route(name)
         return self._store.topics.get(name)
 
     def send_half(
