@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_910,
+    "lines": 76_915,
     "files": 488,
     "rooms": 29,
     "floors": 17,
@@ -24,7 +24,7 @@ raises it names the mechanism that needs it.
 """
 
 SLACK = {
-    "lines": 76_910,
+    "lines": 76_915,
     "calls in a row of a micro-batch": 11,
     "calls in a row with the next look": 10,
 }

@@ -7,7 +7,7 @@ from functools import partial
 
 from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
-from pyrocket.engine.message_encoder import Origin, UniqueIds
+from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
@@ -29,7 +29,6 @@ class ProducerCalls:
 
     def __init__(self, store: Store, sends: Sends) -> None:
         self._store, self._sends = store, sends
-        self._ids = UniqueIds(store.now)
 
     def send(
         self,
@@ -45,14 +44,6 @@ class ProducerCalls:
         """
         sent = [Sent(_message(one, queue), _origin(one, born_host)) for one in messages]
         return converted(self._sends.send(sent), partial(self._results, sent, queue.broker))
-
-    def send_one(self, message: Message, born_host: Host = STORE_HOST) -> "Future[SendResult]":
-        """Append a message whose queue and id the broker chooses; see `send`."""
-        origin = Origin(
-            unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=born_host
-        )
-        sent = [Sent(message, origin)]
-        return converted(self._sends.send(sent), lambda done: self._results(sent, "", done)[0])
 
     def _results(
         self, sent: Sequence[Sent], broker: str, stored: "Future[list[SendOutcome]]"

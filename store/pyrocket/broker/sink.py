@@ -33,10 +33,7 @@ class StoreSink:
         Raises MessageError, TopicNotFoundError.
         """
         self.prepare(message.topic, create)
-        sent = self._store.append(message)
-        if "appends" in vars(self):
-            self.appends.after_append()
-        return sent
+        return self._store.append(message)
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""

@@ -1,7 +1,6 @@
 """The calls of `pyrocket.v1.Broker`: methods of `BulkService` or of the broker's parts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
@@ -16,10 +15,9 @@ from pyrocket.config import Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record import Host
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import Message, MessageQueue, QueueRange, SendResult
+from pyrocket.message import MessageQueue, QueueRange
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
@@ -149,14 +147,6 @@ class BulkService:
         """Return how long messages are kept; None means forever."""
         return self._broker.admin.retention
 
-    def send(self, message: Message, create: bool, born_host: Host) -> "Future[SendResult]":
-        """Append one message; with `create` a missing topic is created.
-
-        Raises MessageError, TopicNotFoundError.
-        """
-        self._broker.sink.prepare(message.topic, create)
-        return self._broker.producers.send_one(message, born_host)
-
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
@@ -237,7 +227,6 @@ class BulkService:
             "Commit": self.commit,
             "Prepare": sink.prepare,
             "Append": sink.append,
-            "Send": self.send,
             "Stage": sink.stage,
             "FinishStaging": sink.finish_staging,
             "Publish": sink.publish,
