@@ -1,5 +1,7 @@
 """A commit that changes the public surface must also change the golden files; see `surface`."""
 
+import ast
+import re
 from difflib import unified_diff
 
 import pytest
@@ -17,3 +19,47 @@ def test_the_surface_equals_the_golden_files(kind):
     changes = [*unified_diff(promised, found, "promised", "found", lineterm="", n=1)]
     advice = OUTLIVING if kind in surface.OUTLIVING else NAMES
     assert not changes, "\n".join([f"tests/golden/surface/{file.name}:", *changes, advice])
+
+
+PAGES = [
+    page
+    for folder in (".", ".github", "store", "connector", "examples")
+    for page in sorted((surface.ROOT / folder).glob("*.md"))
+]
+PUBLIC = {module: {*surface.offered(module)} for module in surface.PUBLIC}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_import_only_public_names(page):
+    imports = re.compile(r"^ *from (py\w*rocket[\w.]*) import (.+)$", re.MULTILINE)
+    for module, names in imports.findall(page.read_text()):
+        for name in names.strip("( )").split(", "):
+            is_module = f"{module}.{name}" in PUBLIC
+            assert is_module or name in PUBLIC.get(module, ()), f"{page.name}: {module}.{name}"
+
+
+def messages():
+    """Yield the strings of the product that are not docstrings, with their modules."""
+    for module, tree in surface.trees().items():
+        nodes = [*ast.walk(tree)]
+        documentation = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and node not in documentation:
+                yield module, node.value
+
+
+def names_of(parents):
+    """Return the names of the functions and classes in the bodies of modules or classes."""
+    found = (node for parent in parents for node in parent.body)
+    return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def test_errors_name_only_public_functions_and_classes():
+    defined = names_of(surface.trees().values())
+    defined -= names_of(surface.nodes(ast.ClassDef))  # Methods are called on public objects.
+    public = set().union(*PUBLIC.values())
+    for module, text in messages():
+        named = {*re.findall(r"\b(?:[Uu]se|[Ww]ith|[Cc]all) `(\w+)(?:\(|`)", text)} & defined
+        named |= {*re.findall(r"\bpyrocket\.([A-Z]\w+)", text)}
+        assert named <= public, f"{module}: {text!r} names {sorted(named - public)}"

@@ -26,6 +26,7 @@ from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.reader import iterate_messages
 from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
@@ -352,6 +353,11 @@ class Store:
         slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+
+def sender_of(store: Store) -> Sender:
+    """Return the object with which a broker appends the messages of its clients."""
+    return store._services.sender
 
 
 def consumption_of(store: Store) -> Consumption:

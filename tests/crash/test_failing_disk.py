@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
-from pyrocket import Client, Connection, Message, Store, Timeouts
+from pyrocket import Client, Connection, Message, RemoteSink, Store, Timeouts
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.descriptors import message_class
 from support.broker_process import start, wait_until_it_serves
@@ -34,6 +34,7 @@ class Broker:
         self._metrics = found.metrics
         times = Timeouts(connect=10, call=10, total=10, first=10)
         self.client = Client(Connection(found.listen[0]), times)
+        self.sink = RemoteSink(self.client)
         self.channel = grpc.insecure_channel(found.listen[0])
         assert self.grpc_health == SERVING
 
@@ -42,7 +43,7 @@ class Broker:
         for number in range(count):
             body = b"%d of %d" % (number, len(self.sent))
             try:
-                self.client.call("Send", message=Message(topic=topic, body=body), create=True)
+                self.sink.send(Message(topic=topic, body=body), create=True)
             except PyrocketError as error:
                 return error.code
             self.sent.append(body)

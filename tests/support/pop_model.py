@@ -9,6 +9,7 @@ from pyrocket import Message
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
 from pyrocket.metadata.groups import Backoff
+from pyrocket.store import sender_of
 
 INVISIBLE_MS = 10_000
 RETRIES = 4
@@ -106,10 +107,10 @@ class Schedule:
         if self.fuse == 0:
             self.fuse = None
             if self.random.random() < 0.5:
-                self.store.sink.receiver.append([records])
+                sender_of(self.store).append_received([records])
             raise Killed
         done = Future()
-        (result,) = self.store.sink.receiver.append([records])
+        (result,) = sender_of(self.store).append_received([records])
         done.set_result(result)
         return done
 

@@ -11,6 +11,7 @@ from pyrocket.engine.received import ReceivedRecords
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.record import SYS_COMPRESSED, encode_record
 from pyrocket.formats.record_batch import batch_of_records
+from pyrocket.store import sender_of
 
 from support.stores import SMALL, FakeClock, message
 
@@ -23,7 +24,7 @@ def at_once(store):
 
     def append(records):
         done = Future()
-        (result,) = store.sink.receiver.append([records])
+        (result,) = sender_of(store).append_received([records])
         if isinstance(result, Exception):
             done.set_exception(result)
         else:

@@ -106,7 +106,7 @@ class Broker:
         self._store, self._max_request_bytes = store, max_request_bytes
         self._writer = writer_of(store)
         self._writer.room.keep_reserve()
-        store.sink.receiver.limit_staging(disk_usage(store.path).total * staging_percent // 100)
+        store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())

@@ -7,7 +7,7 @@ from functools import partial
 
 from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
-from pyrocket.engine.message_encoder import Origin, UniqueIds
+from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
@@ -16,7 +16,7 @@ from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import CheckRequest, Undecided
-from pyrocket.store import Store
+from pyrocket.store import Store, sender_of
 
 Ask = Callable[[Undecided], bool]
 """Asks a producer about a half message, and returns whether it accepts the request; called by any
@@ -29,7 +29,6 @@ class ProducerCalls:
 
     def __init__(self, store: Store, sends: Sends) -> None:
         self._store, self._sends = store, sends
-        self._ids = UniqueIds(store.now)
 
     def send(
         self,
@@ -45,14 +44,6 @@ class ProducerCalls:
         """
         sent = [Sent(_message(one, queue), _origin(one, born_host)) for one in messages]
         return converted(self._sends.send(sent), partial(self._results, sent, queue.broker))
-
-    def send_one(self, message: Message, born_host: Host = STORE_HOST) -> "Future[SendResult]":
-        """Append a message whose queue and id the broker chooses; see `send`."""
-        origin = Origin(
-            unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=born_host
-        )
-        sent = [Sent(message, origin)]
-        return converted(self._sends.send(sent), lambda done: self._results(sent, "", done)[0])
 
     def _results(
         self, sent: Sequence[Sent], broker: str, stored: "Future[list[SendOutcome]]"
@@ -77,7 +68,7 @@ class ProducerCalls:
 
         Raises TopicNotFoundError, TopicNameError, MessageError (TOPIC_NOT_WRITABLE).
         """
-        self._store.sink.receiver.route(name)
+        sender_of(self._store).route(name)
         return self._store.topics.get(name)
 
     def send_half(

@@ -10,7 +10,7 @@ from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.message import AppendResult, Message, SendStatus
-from pyrocket.store import Store
+from pyrocket.store import Store, sender_of
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -58,7 +58,7 @@ class Sends:
     """Appends the messages of a request together. Safe to share between threads."""
 
     def __init__(self, store: Store, append: Append) -> None:
-        self._store, self._append = store, append
+        self._store, self._sender, self._append = store, sender_of(store), append
 
     def send(self, messages: Sequence[Sent]) -> "Future[list[SendOutcome]]":
         """Append all messages of one request, or none; return their results in order.
@@ -73,14 +73,13 @@ class Sends:
         return converted(stored, partial(_outcomes, encoded))
 
     def _encoded(self, sent: Sent, routes: dict[str, TopicRoute]) -> _Encoded:
-        store, message = self._store, sent.message
-        receiver, topic = store.sink.receiver, message.topic
-        route = routes.get(topic) or routes.setdefault(topic, receiver.route(topic))
+        store, message, topic = self._store, sent.message, sent.message.topic
+        route = routes.get(topic) or routes.setdefault(topic, self._sender.route(topic))
         if sent.is_half:
             # RocketMQ's proxy asks any producer of the topic, so the topic is used as the group.
             half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
             return _Encoded(half, 0, is_visible=False)
-        found = receiver.encode(message, route, sent.origin)
+        found = self._sender.encode(message, route, sent.origin)
         return _Encoded(found.record, found.queue_id, found.record.topic == topic)
 
 

@@ -5,28 +5,27 @@ from concurrent.futures import Future
 from functools import cached_property
 
 from pyrocket.broker.append_queue import AppendQueue
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.sink.batch import Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import check_staged_name
-from pyrocket.store import Store
+from pyrocket.store import Store, sender_of
 
 
 class StoreSink:
     """Writes to an open store for clients. Safe to share between threads."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._records = store, RecordCheck(store.config, store.now)
 
     @cached_property
     def appends(self) -> AppendQueue:
         """The queue for appends of all clients; its thread starts on first use."""
-        return AppendQueue(
-            self._store.sink.receiver.append, gathers=self._store.config.flush == "sync"
-        )
+        append = sender_of(self._store).append_received
+        return AppendQueue(append, gathers=self._store.config.flush == "sync")
 
     def send(self, message: Message, create: bool = False) -> SendResult:
         """Append one message; with `create` a missing topic is created.
@@ -34,10 +33,7 @@ class StoreSink:
         Raises MessageError, TopicNotFoundError.
         """
         self.prepare(message.topic, create)
-        sent = self._store.append(message)
-        if "appends" in vars(self):
-            self.appends.after_append()
-        return sent
+        return self._store.append(message)
 
     def prepare(self, topic: str, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
@@ -53,7 +49,7 @@ class StoreSink:
         `topics` maps each topic to the number of write queues that the client assumed. Raises
         MessageError, TopicNameError.
         """
-        return self._store.sink.receiver.check(topics, block)
+        return self._records.check(topics, block)
 
     def append(self, records: ReceivedRecords) -> "Future[AppendResult]":
         """Append checked records: all of them, or none.
@@ -72,11 +68,11 @@ class StoreSink:
         A repeated call changes nothing. Raises SinkError (UPLOAD_LOST), StoreUnavailableError
         (STAGING_FULL).
         """
-        self._store.sink.receiver.stage(name, number, records.batches)
+        self._store.sink.uploads.add(name, number, records.batches)
 
     def finish_staging(self, name: str, blocks: int) -> tuple[int, int]:
         """Complete a staged file; return its length and checksum. A repeat changes nothing."""
-        return self._store.sink.receiver.finish_staging(name, blocks)
+        return self._store.sink.uploads.finish(name, blocks)
 
     def publish(
         self,
@@ -94,7 +90,7 @@ class StoreSink:
         for one in staged:
             if one.name:
                 _check_folder(batch, one)
-                self._store.sink.receiver.check_staged(one.name, one.file_bytes, one.checksum)
+                self._store.sink.uploads.check(one.name, one.file_bytes, one.checksum)
         create = create and self._store.config.auto_create_topics
         return self._store.sink.publish(
             batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create

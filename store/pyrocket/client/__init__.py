@@ -13,6 +13,7 @@ producer_config  the settings of a producer
 allocation       how the members of a group share the queues; `consistent_hash` is one way
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
 selection        which queue a message is sent to, also by `least_latency` and `fault_table`
+group_lag        how far a group is behind
 advice           how many threads, processes and nodes a group needs
 deduplication    wraps a listener so that each key is consumed once
 send_hooks       functions that are called before and after each send
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pyrocket.client.deduplication.listener import Deduplicated as Deduplicated
     from pyrocket.client.deduplication.sqlite import SqliteMarks as SqliteMarks
     from pyrocket.client.deduplication.transaction import TransactionMarks as TransactionMarks
+    from pyrocket.client.group_lag import lag as lag
     from pyrocket.client.outgoing import split_batch as split_batch
     from pyrocket.client.producer import Producer as Producer
     from pyrocket.client.producer_config import ProducerConfig as ProducerConfig
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from pyrocket.consuming import Pulled as Pulled
     from pyrocket.consuming import PullStatus as PullStatus
     from pyrocket.consuming import Subscription as Subscription
+    from pyrocket.engine.group_lag import GroupLag as GroupLag
 
 _NAMES = {
     "client.advice": "Advice advise",
@@ -84,6 +87,7 @@ _NAMES = {
     "client.deduplication.listener": "Deduplicated",
     "client.deduplication.sqlite": "SqliteMarks",
     "client.deduplication.transaction": "TransactionMarks",
+    "client.group_lag": "lag",
     "client.outgoing": "split_batch",
     "client.producer": "Producer",
     "client.producer_config": "ProducerConfig",
@@ -93,6 +97,7 @@ _NAMES = {
     "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
     "consuming": "Committed MessageModel PullStatus Pulled Subscription",
+    "engine.group_lag": "GroupLag",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
 from pyrocket.client.remote_broker import BROKER, CALL_S
@@ -33,6 +33,9 @@ from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+
+if TYPE_CHECKING:
+    from pyrocket.engine.group_lag import GroupLag
 
 _CONNECT_S = 5
 _PULL_S = 15
@@ -217,6 +220,14 @@ class RemoteTransport:
         """Return the offset of the first message stored at or after a time."""
         reply = await self._ask(queue.broker, "OffsetsAt", times_ms={queue: time_ms})
         return int(_value(reply, dict[MessageQueue, int])[queue])
+
+    async def lags(self, broker: str, group: str) -> "list[GroupLag]":
+        """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
+        from pyrocket.engine.group_lag import GroupLag  # Loads the reader, which clients lack.
+
+        reply = await self._ask(broker, "Lag", group=group)
+        found: list[GroupLag] = _value(reply, list[GroupLag])
+        return found
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Return the next offset that a group has committed for a queue."""

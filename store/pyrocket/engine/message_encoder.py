@@ -237,7 +237,7 @@ class MessageEncoder:
             sys_flag=sys_flag,
             born_host=origin.born_host,
         )
-        keys = keys_of_message(to.topic, unique_id, _keys_of(message))
+        keys = keys_of_message(to.topic, unique_id, keys_of(message))
         encoded = batch_of_records(to.topic, to.queue_id, [record], message.tags or "", keys)
         encoded = replace(encoded, born_v6=len(origin.born_host[0]) == V6_BYTES)
         return self._with_room(to.schedule(encoded)), unique_id
@@ -273,7 +273,7 @@ def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
     return MessageError(" ".join((word, str(row), *rest)), remedy=error.remedy, code=error.code)
 
 
-def _keys_of(message: Message) -> Sequence[str]:
+def keys_of(message: Message) -> Sequence[str]:
     """Return the keys; a plain string is a single key, as in a batch."""
     return [message.keys] if isinstance(message.keys, str) else message.keys
 
@@ -293,8 +293,8 @@ def check_message(message: Message, max_body_bytes: int) -> None:
     )
     if not isinstance(message.keys, str) and "" in message.keys:
         reason = f"there is an empty string among its keys {list(message.keys)}"
-    if any(set(key) & {" ", "\x01", "\x02"} for key in _keys_of(message)):
-        reason = f"a key of {list(_keys_of(message))} contains a space, \\x01 or \\x02"
+    if any(set(key) & {" ", "\x01", "\x02"} for key in keys_of(message)):
+        reason = f"a key of {list(keys_of(message))} contains a space, \\x01 or \\x02"
     if not -(2**31) <= message.flag < 2**31:
         reason = f"flag {message.flag} does not fit in 32 bits"
     if reason:
@@ -322,7 +322,7 @@ def _check_delay(message: Message) -> None:
 def _all_properties(message: Message, unique_id: str, more: Mapping[str, str]) -> dict[str, str]:
     own = {
         UNIQ_KEY: unique_id,
-        KEYS: " ".join(_keys_of(message)),
+        KEYS: " ".join(keys_of(message)),
         TAGS: message.tags,
         SHARDING_KEY: message.sharding_key,
     }

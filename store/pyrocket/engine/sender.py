@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from pyrocket.arguments import check_message_kinds, check_whole
+from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import EncodedMessage, MessageEncoder, Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
@@ -22,6 +23,7 @@ from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name, lacking_topics
 
 
+@translating_methods
 class Sender:
     """Sends into one store; safe to share between threads."""
 
@@ -41,7 +43,7 @@ class Sender:
         writer = self._engine.writer
         if not isinstance(message, Message):
             check_message_kinds(message)
-        route_to = self.route(writer, message.topic)
+        route_to = self.route(message.topic)
         encoded = self._outgoing.encode_message(message, route_to)
         self._create_system_topics(writer, [encoded.record])
         (appended,) = self._queue.append(writer, [encoded.record])
@@ -73,9 +75,7 @@ class Sender:
         if not len(columns):
             return AppendResult(0, 0, writer.page[PUBLISHED])
         start = random.randrange(1024) if first_queue is None else first_queue
-        encoded = self._outgoing.encode_rows(
-            batch, columns, topic, start, lambda name: self.route(writer, name)
-        )
+        encoded = self._outgoing.encode_rows(batch, columns, topic, start, self.route)
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(one.batch.sizes.sum()) for one in appended)
@@ -137,12 +137,16 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
-    def route(self, writer: Writer, name: str) -> TopicRoute:
+    def encode(self, message: Message, route: TopicRoute, origin: Origin) -> EncodedMessage:
+        """Encode a message sent by a client as a record. Raises MessageError."""
+        return self._outgoing.encode_message(message, route, origin)
+
+    def route(self, name: str) -> TopicRoute:
         """Return the route for a topic; a missing topic is created if the store is configured so.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
-        topic = self._writable_topic(writer, name)
+        topic = self._writable_topic(self._engine.writer, name)
         return TopicRoute(topic.name, topic.write_queues)
 
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:

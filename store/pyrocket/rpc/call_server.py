@@ -267,7 +267,7 @@ class CallServer:
             found = answer()
             return found if isinstance(found, Future) else call.encode(found)
 
-        found = await self.run(work, Work.WRITE if call.writes else Work.READ)
+        found = await self.run(work, call.work)
         if isinstance(found, Future):
             found = call.encode(await asyncio.wrap_future(found))
         return incoming.reply(found)

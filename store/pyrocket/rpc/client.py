@@ -15,12 +15,19 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
-from pyrocket.rpc.connection import Connection, is_distrusted, is_silent, method_of, unreachable
+from pyrocket.rpc.connection import (
+    SERVICE,
+    Connection,
+    is_distrusted,
+    is_silent,
+    method_of,
+    unreachable,
+)
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.tls_mismatch import tls_mismatch
 
-_ONCE = ("Append", "Send")
+_ONCE = ("Append", "SendMessages")
 """Calls that append their rows again if they are repeated, for example after a lost reply."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
@@ -90,13 +97,22 @@ class Client:
         times = self.timeouts
         return self.connection.was_greeted or times.first >= times.total
 
-    def call(self, name: str, /, records: Iterable[bytes] | None = None, **arguments: Any) -> Any:
+    def call(
+        self,
+        name: str,
+        of: str = SERVICE,
+        /,
+        records: Iterable[bytes] | None = None,
+        **arguments: Any,
+    ) -> Any:
         """Make a call with one reply, and return the reply.
 
-        `records` yields blocks that are sent after the request as they are produced. Raises the
-        error that the broker reports, and TransportError.
+        of: The service.
+        records: Yields blocks that are sent after the request as they are produced.
+
+        Raises the error that the broker reports, and TransportError.
         """
-        method, request, reply = method_of(name)
+        method, request, reply = method_of(name, of)
         sent = fill(request(), arguments).SerializeToString()
         blocks = None if records is None else _Blocks(records)
 

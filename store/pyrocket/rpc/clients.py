@@ -1,7 +1,7 @@
 """Serves `pyrocket.v1.Clients`: the calls of `pyrocket.client`'s producers and consumers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +12,6 @@ import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
 from pyrocket.consuming import (
-    Committed,
-    GroupStart,
-    GroupStarts,
-    Heartbeat,
     Pull,
     PullStatus,
     RawPulled,
@@ -25,7 +21,6 @@ from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import Host
 from pyrocket.message import MessageQueue, SendResult
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
@@ -35,18 +30,11 @@ from pyrocket.rpc.messages import put
 from pyrocket.rpc.messaging.long_polls import LongPolls
 from pyrocket.rpc.messaging.sessions import Session, Stream
 from pyrocket.rpc.origin import Origin
-from pyrocket.rpc.service import Call, call_of
+from pyrocket.rpc.service import Answers, Call, call_of, calls_of
+from pyrocket.rpc.threads import Work
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
 SERVICE = "pyrocket.v1.Clients"
-
-_WRITING = (
-    *("CreateMissing", "SendHalf", "EndHalf", "JoinGroups", "GroupStarts", "CommitOffsets"),
-    "SendBack",
-    "LockQueues",
-)
-"""Calls that may wait for the write lock or for the disk."""
-
 
 _PULLED_BYTES = 3 << 20
 """Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
@@ -83,10 +71,35 @@ class Locked(NamedTuple):
 
 
 class ClientCalls:
-    """Implements the calls that do not wait for messages or notifications."""
+    """The calls, except `Notifications`, and those of their methods that the broker lacks."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._consumers = broker, broker.consumers
+
+    def calls(self) -> dict[str, Call]:
+        """Return the calls by their names."""
+        consumers, producers = self._consumers, self._broker.producers
+        reads: Answers = {
+            "StartOffset": consumers.start_offset,
+            "LeaveGroup": consumers.members.unregister,
+            "GroupMembers": self.group_members,
+            "CheckFilter": self.check_filter,
+            "UnlockQueues": consumers.unlock,
+            "PullQueue": self.pull_queue,
+            "CommittedOffset": consumers.committed,
+        }
+        writes: Answers = {
+            "CreateMissing": producers.create_missing,
+            "SendHalf": self.send_half,
+            "EndHalf": self.end_half,
+            "JoinGroups": consumers.heartbeat,
+            "GroupStarts": consumers.group_starts,
+            "LockQueues": self.lock_queues,
+            "CommitOffsets": consumers.commit,
+            "SendBack": consumers.send_back,
+        }
+        sends: Answers = {"SendMessages": self.send_messages}
+        return calls_of(SERVICE, {Work.READ: reads, Work.WRITE: writes, Work.SEND: sends})
 
     def send_messages(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], born_host: Host
@@ -96,10 +109,6 @@ class ClientCalls:
         for message in messages:
             _check_body(message, inflation)
         return self._broker.producers.send(queue, messages, born_host)
-
-    def create_missing(self, name: str) -> TopicConfig:
-        """Return a topic; see `ProducerCalls.create_missing`."""
-        return self._broker.producers.create_missing(name)
 
     def send_half(
         self,
@@ -119,22 +128,6 @@ class ClientCalls:
         """Commit or roll back; see `BrokerTransactions.end`."""
         self._broker.transactions.end(topic, transaction_id, state, group)
 
-    def join_groups(self, heartbeat: Heartbeat) -> bool:
-        """Add or keep a client; see `Consumers.heartbeat`."""
-        return self._consumers.heartbeat(heartbeat)
-
-    def group_starts(self, group: str) -> GroupStarts:
-        """Return the starts of a group, and the end of the log."""
-        return self._consumers.group_starts(group)
-
-    def start_offset(self, group: str, queue: MessageQueue, start: GroupStart | None) -> int:
-        """Return the offset at which a group starts; see `Consumers.start_offset`."""
-        return self._consumers.start_offset(group, queue, start)
-
-    def leave_group(self, client_id: str, group: str) -> None:
-        """Remove a client; an unknown one is ignored."""
-        self._consumers.members.unregister(client_id, group)
-
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's live members."""
         return self._consumers.members.ids(group, self._consumers.ages())
@@ -147,10 +140,6 @@ class ClientCalls:
         """Lock queues; see `Consumers.lock`."""
         granted = self._consumers.lock(group, client_id, queues)
         return Locked([*granted], [queue for queue in granted if granted[queue]])
-
-    def unlock_queues(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> None:
-        """Release locks."""
-        self._consumers.unlock(group, client_id, queues)
 
     def pull_queue(
         self,
@@ -165,30 +154,6 @@ class ClientCalls:
         request = Pull(queue, group, offset, subscription, max_messages)
         return self._consumers.pulls.pull(request)
 
-    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return the offset that a group has committed."""
-        return self._consumers.committed(group, queue)
-
-    def commit_offsets(
-        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, Committed]:
-        """Commit offsets; see `Consumers.commit`."""
-        return self._consumers.commit(group, client_id, incarnation, offsets)
-
-    def send_back(
-        self,
-        group: str,
-        queue: MessageQueue,
-        queue_offset: int,
-        delay_level: int,
-        max_reconsume_times: int,
-        failed_attempts: int,
-    ) -> "Future[None]":
-        """Copy a message to the retry or dead-letter topic; see `Consumers.send_back`."""
-        return self._consumers.send_back(
-            group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts
-        )
-
 
 class ClientsService:
     """Serves the calls. Used by one event loop."""
@@ -198,13 +163,9 @@ class ClientsService:
         self._max_wait_s = settings.long_poll
         self._polls, self._session = LongPolls(broker), Session(("", SERVICE))
         self._streams: set[Stream] = set()
-        methods, calls = service(SERVICE).methods_by_name, ClientCalls(broker)
-        self._calls = {
-            name: call_of(method, getattr(calls, _snake(name)), writes=name in _WRITING)
-            for name, method in methods.items()
-            if name != "Notifications"
-        }
-        self._watch = call_of(methods["Notifications"], self._subscribe)
+        self._calls = ClientCalls(broker).calls()
+        method = service(SERVICE).methods_by_name["Notifications"]
+        self._watch = call_of(method, self._subscribe)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service."""
@@ -319,7 +280,3 @@ def _check_body(message: OutgoingMessage, inflation: Inflation) -> None:
             remedy="Use a client of the same release as the broker.",
             code="BODY_CORRUPT",
         )
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name).lstrip("_")

@@ -81,7 +81,6 @@ NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Commit": ((SUBSCRIBE, GROUP, "group"), (SUBSCRIBE, TOPIC, "offsets")),
     "Prepare": ((PUBLISH, TOPIC, "topic"), (CREATE, TOPIC, "topic")),
     "Append": ((PUBLISH, TOPIC, "topics"),),
-    "Send": ((PUBLISH, TOPIC, "message"), (CREATE, TOPIC, "message")),
     "Stage": ((PUBLISH, TOPIC, "topics"),),
     "FinishStaging": (),
     "Publish": ((PUBLISH, TOPIC, "staged"), (CREATE, TOPIC, "staged")),

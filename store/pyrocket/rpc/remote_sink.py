@@ -4,19 +4,20 @@ import copy
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import get_type_hints
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_type, check_whole
+from pyrocket.arguments import check_message_kinds, check_type, check_whole
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
-from pyrocket.message import AppendResult, Message, SendResult, SendStatus
+from pyrocket.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
@@ -29,6 +30,9 @@ MAX_APPEND_BYTES = 8 << 20
 
 DEFAULT_REQUEST_BYTES = 16 << 20
 """The maximum size of a request to brokers that do not report their limits."""
+
+CLIENTS = "pyrocket.v1.Clients"
+"""The service of producers and consumers."""
 
 _MORE_BYTES = 160
 """Estimated bytes of a record in addition to the columns of its row: header, topic, UNIQ_KEY."""
@@ -55,6 +59,7 @@ class RemoteSink:
         longest_request = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
         self._block_bytes = min(BLOCK_BYTES, longest_request // 2)
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
+        self._ids = UniqueIds(self._source.now_ms)
         self._creates = self._config.auto_create_topics and hello.auto_create_topics
         self._known: dict[str, TopicConfig] = {}
 
@@ -84,8 +89,16 @@ class RemoteSink:
 
         Raises MessageError, TopicNotFoundError.
         """
-        reply = self._client.call("Send", message=message, create=create)
-        return SendResult(**values_of(reply, get_type_hints(SendResult)))
+        check_message_kinds(message)
+        name = message.topic
+        route = self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
+        queue = MessageQueue(name, "", self._encoder.queue_of(message, route))
+        now_ms = self._source.now_ms()
+        head = replace(message, body=b"", keys=keys_of(message) if message.keys else ())
+        sent = OutgoingMessage(head, message.body, self._ids.one(), now_ms)
+        reply = self._client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
+        (result,) = values_of(reply, {"value": list[SendResult]})["value"]
+        return result
 
     def append(
         self,

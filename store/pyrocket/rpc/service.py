@@ -1,8 +1,6 @@
 """The calls of `pyrocket.v1.Broker`: methods of `BulkService` or of the broker's parts."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 from uuid import uuid4
@@ -11,24 +9,23 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from pyrocket.broker.broker import Broker, Hello
+from pyrocket.broker.broker import Broker
 from pyrocket.broker.consumers.members import LiveMember
-from pyrocket.broker.running import RunningState
 from pyrocket.broker.source import Part, ReadPlan
 from pyrocket.config import Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.record import Host
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import Message, MessageQueue, QueueRange, SendResult
+from pyrocket.message import MessageQueue, QueueRange
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
 from pyrocket.rpc.requests import parsed
+from pyrocket.rpc.threads import Work
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
@@ -36,8 +33,10 @@ BYTES = "pyrocket.v1.Bytes"
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
 
-_WRITING = ("send", "commit", "reset_group", "delete_group", "delete_topic")
-"""Calls of the service or the source that may wait for the write lock or the disk."""
+Answers = Mapping[str, Callable[..., Any]]
+"""The methods that answer calls, by the names of the calls; their arguments are named like the
+fields of the requests.
+"""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
@@ -52,7 +51,7 @@ class Call:
         streams: Whether there are several replies.
         takes_blocks: Whether blocks of records follow the request. They are checked and passed to
             `answer` as `records`.
-        writes: Whether the call may wait for the write lock or for the disk.
+        work: Which threads run the call.
         answer: Takes the fields of the request; returns a reply, a future of one, or an iterator of
             replies.
         hints: The types of the arguments of `answer`.
@@ -64,7 +63,7 @@ class Call:
     reply: type[ProtoMessage] | None
     streams: bool
     takes_blocks: bool
-    writes: bool
+    work: Work
     answer: Callable[..., Any]
     hints: Mapping[str, Any]
     has_born_host: bool
@@ -97,14 +96,10 @@ class Call:
 
 
 class BulkService:
-    """Implements the calls for which no part of the broker has a matching method."""
+    """The calls, and those of their methods that no part of the broker has."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._source, self._run = broker, broker.source, uuid4().hex
-
-    def hello(self) -> Hello:
-        """Answer the first call."""
-        return self._broker.hello()
 
     def plan(self, topics: Sequence[str]) -> ReadPlan:
         """Return what the planning of a micro-batch reads of the store."""
@@ -113,10 +108,6 @@ class BulkService:
     def topics(self) -> list[TopicConfig]:
         """Return all topics, in the order of the topic table."""
         return [*self._source.topics().values()]
-
-    def status(self) -> RunningState:
-        """Return the broker's current state."""
-        return self._broker.running()
 
     def groups(self) -> list[GroupConfig]:
         """Return all consumer groups."""
@@ -157,25 +148,9 @@ class BulkService:
         self._broker.consumers.group(group)
         return self._source.commit(group, offsets, backwards=backwards)
 
-    def delete_group(self, group: str) -> None:
-        """Delete a group, its offsets, and its messages in flight."""
-        self._broker.delete_group(group)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic, its queues, and the state of groups in it."""
-        self._broker.delete_topic(name)
-
     def retention(self) -> Retention | None:
         """Return how long messages are kept; None means forever."""
         return self._broker.admin.retention
-
-    def send(self, message: Message, create: bool, born_host: Host) -> "Future[SendResult]":
-        """Append one message; with `create` a missing topic is created.
-
-        Raises MessageError, TopicNotFoundError.
-        """
-        self._broker.sink.prepare(message.topic, create)
-        return self._broker.producers.send_one(message, born_host)
 
     def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
@@ -220,36 +195,93 @@ class BulkService:
 
     def calls(self) -> list[Call]:
         """Return all calls of the service except `Watch`, which the server implements."""
-        methods = service(SERVICE).methods
-        return [self._call(method) for method in methods if method.name != "Watch"]
+        answers = {Work.READ: self._reads(), Work.WRITE: self._writes()}
+        return [*calls_of(SERVICE, answers, get_type_hints(self._broker.sink.check)).values()]
 
-    def _call(self, method: Any) -> Call:
-        name = re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
-        owners = (self, self._source, self._broker.sink, self._broker.admin)
-        owner = next(one for one in owners if hasattr(one, name))
-        answer = getattr(owner, name)
-        blocks = get_type_hints(self._broker.sink.check) if method.client_streaming else {}
-        writes = owner in owners[2:] or name in _WRITING
-        return call_of(method, answer, writes=writes, hints=blocks)
+    def _reads(self) -> Answers:
+        source = self._source
+        return {
+            "Hello": self._broker.hello,
+            "Status": self._broker.running,
+            "Plan": self.plan,
+            "Topics": self.topics,
+            "Topic": source.topic,
+            "Bounds": source.bounds,
+            "QueueBounds": source.queue_bounds,
+            "Retired": source.retired,
+            "OffsetsAt": source.offsets_at,
+            "Truncations": source.truncations,
+            "Mark": source.mark,
+            "Holds": source.holds,
+            "Sizes": source.sizes,
+            "SplitAtBytes": source.split_at_bytes,
+            "Locate": source.locate,
+            "PlanView": source.plan_view,
+            "Committed": source.committed,
+            "Slices": self.slices,
+            "JoinedSlice": self.joined_slice,
+            "SlicesAt": self.slices_at,
+            "ReadView": self.read_view,
+            "Groups": self.groups,
+            "Members": self.members,
+            "Retention": self.retention,
+        }
+
+    def _writes(self) -> Answers:
+        broker, sink, admin = self._broker, self._broker.sink, self._broker.admin
+        return {
+            "Commit": self.commit,
+            "Prepare": sink.prepare,
+            "Append": sink.append,
+            "Stage": sink.stage,
+            "FinishStaging": sink.finish_staging,
+            "Publish": sink.publish,
+            "Discard": sink.discard,
+            "Flush": sink.flush,
+            "CreateTopic": admin.create_topic,
+            "UpdateTopic": admin.update_topic,
+            "MessageType": admin.message_type,
+            "DeleteTopic": broker.delete_topic,
+            "Group": admin.group,
+            "Lag": admin.lag,
+            "CreateGroup": admin.create_group,
+            "UpdateGroup": admin.update_group,
+            "ResetGroup": self.reset_group,
+            "DeleteGroup": broker.delete_group,
+            "SetRetention": admin.set_retention,
+            "Clean": admin.clean,
+        }
+
+
+def calls_of(
+    name: str, answers: Mapping[Work, Answers], hints: Mapping[str, Any] = {}
+) -> dict[str, Call]:
+    """Return calls of a service by their names, given what answers them; see `call_of`."""
+    methods = service(name).methods_by_name
+    return {
+        call: call_of(methods[call], answer, work, hints)
+        for work, found in answers.items()
+        for call, answer in found.items()
+    }
 
 
 def call_of(
-    method: Any, answer: Callable[..., Any], *, writes: bool = False, hints: Mapping[str, Any] = {}
+    method: Any, answer: Callable[..., Any], work: Work = Work.READ, hints: Mapping[str, Any] = {}
 ) -> Call:
     """Return the call of a service's method that `answer` implements.
 
-    `hints` adds the types of arguments that `answer` does not have.
+    `hints` adds the types of arguments that the answers to calls with blocks do not have.
     """
     request = message_class(method.input_type.full_name)
     reply = method.output_type.full_name
-    wanted = {**get_type_hints(answer), **hints}
+    wanted = {**get_type_hints(answer), **(hints if method.client_streaming else {})}
     return Call(
         name=method.name,
         request=request,
         reply=None if reply == BYTES else message_class(reply),
         streams=method.server_streaming,
         takes_blocks=method.client_streaming,
-        writes=writes,
+        work=work,
         answer=answer,
         hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
         has_born_host="born_host" in wanted,

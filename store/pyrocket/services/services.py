@@ -58,7 +58,7 @@ class Services:
     @lazy_property
     def sink(self) -> Sink:
         """Publishes batches atomically, exactly once."""
-        return Sink(self.engine)
+        return Sink(self.engine, self.sender.outgoing)
 
     @lazy_property
     def consumption(self) -> Consumption:

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from pyrocket import PyrocketError, Store, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.store import sender_of
 from support.blocks import block_of
 
 NOW = 1_700_000_000_000
@@ -68,8 +69,12 @@ def changed(data, at, raw):
     return data[:at] + raw + data[at + len(raw) :]
 
 
+def check(store, routes, block):
+    return RecordCheck(store.config, store.now).check(routes, block)
+
+
 def received(store, data, routes=ROUTES):
-    return ReceivedRecords(routes, [store.sink.receiver.check(routes, block_of(data))])
+    return ReceivedRecords(routes, [check(store, routes, block_of(data))])
 
 
 def code_of(store, data, *, sizes=None, routes=ROUTES):
@@ -79,7 +84,7 @@ def code_of(store, data, *, sizes=None, routes=ROUTES):
 def code_of_block(store, block, routes=ROUTES):
     end = store.position().published
     with pytest.raises(PyrocketError) as caught:
-        store.sink.receiver.check(routes, block)
+        check(store, routes, block)
     assert store.position().published == end
     return caught.value.code
 
@@ -110,7 +115,7 @@ def test_offsets_and_store_times_of_a_client_are_ignored(store):
     data = bytearray(three().data.to_pybytes())
     struct.pack_into(">qq", data, 20, 77, 88)
     struct.pack_into(">q", data, 56, 99)
-    store.sink.receiver.append([received(store, bytes(data))])
+    sender_of(store).append_received([received(store, bytes(data))])
     stored = [message for message in store.messages("orders") if message.body == b"one"]
     assert stored[0].queue_offset == 0
     assert stored[0].store_timestamp > NOW
@@ -215,7 +220,7 @@ def test_a_store_with_checksums_of_whole_records_adds_them_to_received_records(t
     with Store.open(tmp_path / "sealed", create=True, config=config) as store:
         store.topics.create("orders")
         records = received(store, three().data.to_pybytes())
-        (result,) = store.sink.receiver.append([records])
+        (result,) = sender_of(store).append_received([records])
         assert result.rows == 3
         assert {message.body for message in store.messages("orders")} >= {b"one", b"three"}
 
@@ -225,7 +230,7 @@ def test_each_request_of_a_group_succeeds_or_fails_independently(store):
     store.topics.create("bills", read_queues=1, write_queues=1)
     gone = received(store, record(topic="gone"), {"gone": 1})
     shrunk = received(store, record(topic="bills", queue_id=1), {"bills": 2})
-    first, second, third, last = store.sink.receiver.append(
+    first, second, third, last = sender_of(store).append_received(
         [received(store, good), gone, shrunk, received(store, good)]
     )
     assert (first.rows, last.rows) == (3, 3)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pyarrow as pa
 import pytest
-from pyrocket import MessageFilter, Store, StoreConfig
+from pyrocket import Message, MessageFilter, Store, StoreConfig
 from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
@@ -298,3 +298,30 @@ def test_a_stalled_sender_is_disconnected_and_too_many_bytes_are_rejected(tmp_pa
         stop.set()
         assert sink.append(pa.record_batch({"body": [b"x"]}), topic="orders").rows == 1
         sink.close()
+
+
+def test_one_message_is_sent_with_all_its_fields(place):
+    store, sink = place
+    message = Message(topic="orders", body=b"1", tags="t", keys="kl", sharding_key="s", flag=3)
+    with pytest.raises(TopicNotFoundError):
+        sink.send(message)
+    sent = sink.send(message, create=True)
+    (stored,) = store.messages("orders")
+    assert (sent.topic, sent.queue_id, sent.broker) == ("orders", stored.queue_id, "")
+    assert (sent.msg_id, sent.queue_offset) == (stored.msg_id, 0)
+    assert sent.physical_offset == stored.physical_offset
+    assert store.lookup.by_offset_id(sent.offset_msg_id) == stored
+    assert sent.queue_id == store.append(message).queue_id
+    assert (stored.body, stored.tags, stored.flag) == (b"1", "t", 3)
+    assert (*stored.keys,) == ("kl",)
+    queue_id = (sent.queue_id + 1) % 4
+    assert sink.send(Message(topic="orders", body=b"2", queue_id=queue_id)).queue_id == queue_id
+    with pytest.raises(MessageError):
+        sink.send(Message(topic="orders", body=b"", queue_id=9))
+
+
+def test_the_call_of_earlier_releases_to_send_one_message_is_unknown(place):
+    channel = place[1]._client.connection.channel
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/pyrocket.v1.Broker/Send")(b"", timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

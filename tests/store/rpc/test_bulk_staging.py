@@ -395,7 +395,7 @@ def test_deleting_staged_files_during_an_upload_is_detected(store, sink):
 
 
 def test_the_size_of_staged_rows_is_limited(store, sink):
-    store.sink.receiver.limit_staging(20_000)
+    store.sink.uploads.limit(20_000)
     with pytest.raises(StoreUnavailableError) as caught:
         staged(sink, times=20)
     assert caught.value.code == "STAGING_FULL"

@@ -2,7 +2,7 @@
 
 import resource
 
-from pyrocket import Client, Connection, Message, Store
+from pyrocket import Client, Connection, Store
 from pyrocket.rpc import call_server
 from support.broker import served
 from support.name_server import wait_until
@@ -19,7 +19,7 @@ def test_connections_above_the_limit_are_closed_and_the_others_served(tmp_path, 
         client.call("Topics")
         others = [RawConnection(address) for _ in range(6)]
         wait_until(lambda: sum(one.is_closed for one in others) == 4)
-        client.call("Send", message=Message(topic="t", body=b"x"))
+        client.call("Prepare", topic="t")
         for one in others:
             one.close()
         again = Client(Connection(address))

@@ -1,7 +1,14 @@
-"""The output of `python -m pyrocket.rpc.proto` is up to date with the `.proto` files."""
+"""The output of `python -m pyrocket.rpc.proto` is up to date with the `.proto` files, and a broker
+has an answer to each call in them.
+"""
 
 import pytest
+from pyrocket import Store
+from pyrocket.broker.broker import Broker
+from pyrocket.rpc.clients import ClientCalls
+from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.proto.__main__ import FOLDER, compile_protos
+from pyrocket.rpc.service import BulkService
 
 
 def test_the_descriptors_and_the_type_stubs_are_up_to_date(tmp_path):
@@ -10,3 +17,15 @@ def test_the_descriptors_and_the_type_stubs_are_up_to_date(tmp_path):
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     committed = [*FOLDER.glob("*.bin"), *FOLDER.glob("*.pyi")]
     assert made == {path.name: path.read_bytes() for path in committed}
+
+
+def test_each_call_has_an_answer_that_takes_its_request(tmp_path):
+    broker = Broker(Store.open(tmp_path / "store", create=True))
+    bulk = {call.name: call for call in BulkService(broker).calls()}
+    clients = ClientCalls(broker).calls()
+    broker.close()
+    assert {*bulk, "Watch"} == {*service("pyrocket.v1.Broker").methods_by_name}
+    assert {*clients, "Notifications"} == {*service("pyrocket.v1.Clients").methods_by_name}
+    for call in (*bulk.values(), *clients.values()):
+        fields = {*call.request.DESCRIPTOR.fields_by_name} if call.name != "Hello" else set()
+        assert fields == {*call.hints}, call.name

@@ -114,7 +114,6 @@ ARGUMENTS = {
     "Commit": {"group": "etl"},
     "Prepare": {"topic": "orders"},
     "Append": {"topics": {"orders": 1}},
-    "Send": {"message": Message(topic="orders", body=b"1")},
     "Stage": {"name": "x", "topics": {"orders": 1}},
     "FinishStaging": {"name": "x"},
     "Publish": {

@@ -130,7 +130,7 @@ def test_no_string_of_any_call_of_a_broker_does_harm(tmp_path, caplog):
     store.groups.create("g")
     with served(store, long_poll=0.05) as address, grpc.insecure_channel(address) as channel:
         succeeded = send_all(channel, BROKER)
-    assert {"Send", "SendMessages", "SendHalf", "Flush", "JoinGroups"} <= succeeded
+    assert {"SendMessages", "SendHalf", "Flush", "JoinGroups"} <= succeeded
     assert [one.name for one in tmp_path.iterdir()] == ["store"]
     assert [one.exc_text for one in caplog.records if one.exc_info] == []
     assert verify(tmp_path / "store").ok

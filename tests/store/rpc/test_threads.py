@@ -6,9 +6,17 @@ import threading
 import time
 from concurrent.futures import Future
 
+import grpc
 import pytest
+from pyrocket import Message, MessageQueue, Store
+from pyrocket.broker.sends import Sends
 from pyrocket.loop_threads import PendingReply
+from pyrocket.producing import OutgoingMessage
+from pyrocket.rpc.connection import method_of
+from pyrocket.rpc.messages import fill
 from pyrocket.rpc.threads import Threads, Work
+from support.broker import served
+from support.rocketmq_stub import Stub, code_of
 
 
 @pytest.fixture
@@ -83,3 +91,23 @@ def test_a_cancelled_call_does_not_affect_others(threads):
         return await asyncio.wait_for(threads.run(lambda: "next", Work.WRITE), 10)
 
     assert asyncio.run(run()) == "next"
+
+
+def test_sends_of_both_protocols_have_the_same_thread(tmp_path, monkeypatch):
+    store, threads, send = Store.open(tmp_path / "store", create=True), [], Sends.send
+
+    def noted(self, messages):
+        threads.append(threading.current_thread().name)
+        return send(self, messages)
+
+    monkeypatch.setattr(Sends, "send", noted)
+    queue = MessageQueue("t", store.broker_name, 0)
+    message = OutgoingMessage(Message(topic="t", body=b""), b"1", "id", 1)
+    method, request, _ = method_of("SendMessages", "pyrocket.v1.Clients")
+    sent = fill(request(), {"queue": queue, "messages": [message]}).SerializeToString()
+    with served(store) as address, grpc.insecure_channel(address) as channel:
+        channel.unary_unary(method)(sent, timeout=20)
+        stub = Stub(address)
+        assert code_of(stub.send(b"2")) == "OK"
+        stub.close()
+    assert threads == ["pyrocket-send_0"] * 2

@@ -74,7 +74,7 @@ class Consumers:
         self.locks = QueueLocks(Layout(store.path), ages())
         self.pulls = Pulls(store)
 
-    def heartbeat(self, beat: Heartbeat) -> bool:
+    def heartbeat(self, heartbeat: Heartbeat) -> bool:
         """Add or keep a client in the groups of its heartbeat; missing groups are created.
 
         The starts of the groups are stored before. Returns whether the client was a live member of
@@ -82,12 +82,12 @@ class Consumers:
         StoreDamagedError, BrokerBusyError (MEMBERS_FULL), InvalidInputError (CLIENT_ID_INVALID,
         EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), and StoreUnavailableError (GROUP_STARTS_FULL).
         """
-        check_heartbeat(beat)
-        for data in beat.consumers:
+        check_heartbeat(heartbeat)
+        for data in heartbeat.consumers:
             config = self.group(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
             self._storage.starts.add(data.group, data.starts)
-        return self.members.heartbeat(beat, self.ages())
+        return self.members.heartbeat(heartbeat, self.ages())
 
     def group_starts(self, group: str) -> GroupStarts:
         """Return the starts of a group, and the end of the log."""

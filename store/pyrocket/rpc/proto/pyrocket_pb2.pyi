@@ -624,14 +624,6 @@ class Message(_message.Message):
     deliver_at_ms: int
     def __init__(self, topic: _Optional[str] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., sharding_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., flag: _Optional[int] = ..., delay_level: _Optional[int] = ..., deliver_at_ms: _Optional[int] = ...) -> None: ...
 
-class SendRequest(_message.Message):
-    __slots__ = ("message", "create")
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    CREATE_FIELD_NUMBER: _ClassVar[int]
-    message: Message
-    create: bool
-    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., create: _Optional[bool] = ...) -> None: ...
-
 class SendResult(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "physical_offset", "msg_id", "offset_msg_id", "status", "broker")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -16,8 +16,7 @@ A batch, file by file:
    without rows, for which no record is appended.
 5. `sink` recycles the staged files. Files of tasks that failed are deleted after a week.
 
-Clients of a broker stage in the same way: `receiver` checks the records that clients send, and
-`uploads` writes the records block by block.
+Clients of a broker stage in the same way: `uploads` writes their checked records block by block.
 
 `batch` has the types that applications use, `pyrocket.formats.publish_record` and `staged_block`
 the bytes.

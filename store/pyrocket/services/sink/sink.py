@@ -14,26 +14,26 @@ from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.sink.publisher import Publisher, publish_record
-from pyrocket.services.sink.receiver import Receiver
 from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea, StoreStaging
+from pyrocket.services.sink.uploads import Uploads
 
 
 @translating_methods
 class Sink:
     """The exactly-once sink of one store. Staging also works on a read-only store."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, encoder: MessageEncoder) -> None:
         layout, clock = engine.layout, engine.clock
         self._engine, self._layout, self._reader = engine, layout, engine.reader
         self._clock, self._area = clock, StagingArea(layout)
-        self._encoder = MessageEncoder(engine.config, clock)
+        self._encoder = encoder
         self._ledger = SinkLedger(layout, engine.reader, clock)
         self._empty = EmptyBatches(layout, clock)
 
     @lazy_property
-    def receiver(self) -> Receiver:
-        """Appends and stages the records of a broker's clients."""
-        return Receiver(self._engine, self._area)
+    def uploads(self) -> Uploads:
+        """Stages the records of a broker's clients."""
+        return Uploads(self._area, self._clock)
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return a `Stager` for the rows of one task, to be used in a `with` block."""

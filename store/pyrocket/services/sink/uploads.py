@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pyrocket.clock import Clock
 from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.staged_block import BlockIndex
 from pyrocket.services.sink.staged_file import StagedWriter
-from pyrocket.services.sink.staging import StagingArea, check_staged_name
+from pyrocket.services.sink.staging import StagingArea, check_staged_name, failing_whole
 
 _JOURNAL = ".uploaded"
 _MAX_KNOWN = 1000
@@ -64,19 +65,23 @@ class _Journal:
 class Uploads:
     """The uploads into one staging area. Thread-safe."""
 
-    def __init__(self, area: StagingArea, max_bytes: int = NO_LIMIT) -> None:
-        self._area, self._max_bytes = area, max_bytes
+    def __init__(self, area: StagingArea, clock: Clock) -> None:
+        self._area, self._clock, self._max_bytes = area, clock, NO_LIMIT
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._known = OrderedDict[str, _Journal]()
         self._staged, self._measured_at = 0, 0.0
+
+    def limit(self, max_bytes: int) -> None:
+        """Set the maximum bytes of rows that are staged but not published."""
+        self._max_bytes = max_bytes
 
     def add(self, name: str, number: int, batches: Sequence[EncodedBatch]) -> None:
         """Write block `number` of a file; block 0 creates it. A block is written only once.
 
         Raises SinkError (UPLOAD_LOST) if the blocks before it are missing, StoreUnavailableError
-        (STAGING_FULL), OSError.
+        (STAGING_FULL).
         """
-        with self._lock(name):
+        with failing_whole(self._area.root), self._lock(name):
             journal = self._journal(name)
             if number < len(journal.blocks):
                 return
@@ -94,6 +99,31 @@ class Uploads:
 
     def finish(self, name: str, blocks: int) -> tuple[int, int]:
         """Complete a file of `blocks` blocks; return its length and checksum. Idempotent."""
+        with failing_whole(self._area.root):
+            end = self._finish(name, blocks)
+            self._area.set_time(name, self._clock())
+        return end
+
+    def check(self, name: str, length: int, checksum: int) -> None:
+        """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
+
+        This detects messages crafted to contain the index of other records. A missing file is
+        reported by the publisher instead.
+        """
+        with failing_whole(self._area.root):
+            if not self._area.path(name).exists():
+                return
+            with self._lock(name):
+                blocks = len(self._journal(name).blocks)
+            end = self._finish(name, blocks)
+        if end != (length, checksum):
+            raise SinkError(
+                f"the staged file {name} differs from the completed upload.",
+                remedy="Run the write again: nothing of it has been published.",
+                code="STAGED_BROKEN",
+            )
+
+    def _finish(self, name: str, blocks: int) -> tuple[int, int]:
         with self._lock(name):
             journal = self._journal(name)
             if not blocks or blocks != len(journal.blocks):
@@ -104,23 +134,6 @@ class Uploads:
                 return writer.finish()
             finally:
                 writer.close()
-
-    def check(self, name: str, length: int, checksum: int) -> None:
-        """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
-
-        This detects messages crafted to contain the index of other records. A missing file is
-        reported by the publisher instead.
-        """
-        if not self._area.path(name).exists():
-            return
-        with self._lock(name):
-            blocks = len(self._journal(name).blocks)
-        if self.finish(name, blocks) != (length, checksum):
-            raise SinkError(
-                f"the staged file {name} differs from the completed upload.",
-                remedy="Run the write again: nothing of it has been published.",
-                code="STAGED_BROKEN",
-            )
 
     def _lock(self, name: str) -> threading.Lock:
         check_staged_name(name)

@@ -125,9 +125,8 @@ class Transactions:
                 f"the immunity time is {immunity_s!r} s.",
                 remedy="Use a whole number of seconds, 0 or more, or None.",
             )
-        writer = self._engine.writer
-        route = self._sender.route(writer, message.topic)
-        self._ensure_topics(writer)
+        route = self._sender.route(message.topic)
+        self._ensure_topics(self._engine.writer)
         to = self._half_destination(group, message, route, immunity_s)
         return self._sender.outgoing.encode_to(message, to, origin)[0]
 

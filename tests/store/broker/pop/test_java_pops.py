@@ -12,7 +12,7 @@ from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import TAGS, encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import batch_of_records
-from pyrocket.store import consumption_of
+from pyrocket.store import consumption_of, sender_of
 from support.pops import acked, attempts, bodies, handles, popped, sent
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -42,7 +42,7 @@ def write(store, topic, queue_id, tag, body, reconsume_times=0):
     )
     keys = keys_of_message(topic, "", [])
     batch = batch_of_records(topic, queue_id, [data], tag, keys)
-    (result,) = store.sink.receiver.append([ReceivedRecords({}, [batch])])
+    (result,) = sender_of(store).append_received([ReceivedRecords({}, [batch])])
     assert not isinstance(result, Exception), result
 
 

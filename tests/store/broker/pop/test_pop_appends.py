@@ -10,6 +10,7 @@ from pyrocket.broker.pop.events import Start
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.errors import BrokerBusyError, StoreFailedError
 from pyrocket.message import SendStatus
+from pyrocket.store import sender_of
 from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
 
 
@@ -22,7 +23,7 @@ def store(open_store):
 
 
 def test_concurrent_consumers_receive_each_message_once(store):
-    queue = AppendQueue(store.sink.receiver.append)
+    queue = AppendQueue(sender_of(store).append_received)
     pop, seen, lock = Pop(store, queue.put), [], threading.Lock()
     wanted = {*sent(store, 60), *sent(store, 60, first=60, queue_id=1)}
 

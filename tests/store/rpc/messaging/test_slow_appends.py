@@ -9,6 +9,7 @@ from pyrocket import Store
 from pyrocket.engine.sender import Sender
 from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.interface import SERVICE, new, number
+from pyrocket.store import sender_of
 from store.rpc.messaging.test_receives import ack, change, handle, receive
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, message, resource
@@ -37,7 +38,7 @@ def serving(tmp_path_factory):
     for topic in ("t", "other"):
         store.topics.create(topic, read_queues=1, write_queues=1)
     store.groups.create("fifo")
-    held = store.sink.receiver.append = Held(store.sink.receiver.append)
+    held = sender_of(store).append_received = Held(sender_of(store).append_received)
     with served(store) as address:
         yield store, address, held
         held.free.set()

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
+from pyrocket.clock import system_clock
 from pyrocket.config import StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import SinkError
@@ -44,10 +45,10 @@ def test_a_name_outside_the_folder_of_a_batch_is_invalid(area, name):
 
 def test_an_upload_continues_in_another_process_after_each_block(area):
     for number in range(6):
-        Uploads(area).add(NAME, number, block(number))
-        Uploads(area).add(NAME, number, block(number))
-    end = Uploads(area).finish(NAME, 6)
-    assert Uploads(area).finish(NAME, 6) == end
+        Uploads(area, system_clock).add(NAME, number, block(number))
+        Uploads(area, system_clock).add(NAME, number, block(number))
+    end = Uploads(area, system_clock).finish(NAME, 6)
+    assert Uploads(area, system_clock).finish(NAME, 6) == end
     with staged_file.StagedReader(area.path(NAME), *end) as reader:
         assert sum(one.rows for one in reader.blocks) == 60
         assert len({one.segment for one in reader.blocks}) > 1
@@ -57,12 +58,12 @@ def test_an_upload_continues_in_another_process_after_each_block(area):
 @pytest.mark.parametrize("confirmed", range(6))
 @pytest.mark.parametrize("torn", [0, 1, 30])
 def test_blocks_are_uploaded_again_after_the_journal_was_truncated(area, confirmed, torn):
-    uploads = Uploads(area)
+    uploads = Uploads(area, system_clock)
     for number in range(6):
         uploads.add(NAME, number, block(number))
     lines = journal(area).read_bytes().splitlines(keepends=True)
     journal(area).write_bytes(b"".join(lines[:confirmed]) + lines[confirmed][:torn])
-    again = Uploads(area)
+    again = Uploads(area, system_clock)
     for number in range(confirmed, 6):
         again.add(NAME, number, block(number))
     end = again.finish(NAME, 6)
@@ -73,7 +74,7 @@ def test_blocks_are_uploaded_again_after_the_journal_was_truncated(area, confirm
 
 
 def test_missing_blocks_are_rejected(area):
-    uploads = Uploads(area)
+    uploads = Uploads(area, system_clock)
     with pytest.raises(SinkError) as caught:
         uploads.add(NAME, 1, block(1))
     assert caught.value.code == "UPLOAD_LOST"
@@ -89,7 +90,7 @@ def test_missing_blocks_are_rejected(area):
 
 def test_few_journals_are_kept_in_memory(area, monkeypatch):
     monkeypatch.setattr("pyrocket.services.sink.uploads._MAX_KNOWN", 2)
-    uploads = Uploads(area)
+    uploads = Uploads(area, system_clock)
     batch = SinkBatch(identity="query", target="", batch=0)
     names = [staged_name(batch, partition, 0) for partition in range(5)]
     for number in range(3):
@@ -102,7 +103,7 @@ def test_few_journals_are_kept_in_memory(area, monkeypatch):
 
 @pytest.mark.parametrize("damage", [b'{"x": 1}\n', b"\xff\n", b"[" * 200_000 + b"\n", b"[[1]]\n"])
 def test_an_upload_with_a_damaged_journal_is_lost(area, damage):
-    Uploads(area).add(NAME, 0, block(0))
+    Uploads(area, system_clock).add(NAME, 0, block(0))
     journal(area).write_bytes(damage)
     with pytest.raises(SinkError, match="UPLOAD_LOST"):
-        Uploads(area).add(NAME, 1, block(1))
+        Uploads(area, system_clock).add(NAME, 1, block(1))

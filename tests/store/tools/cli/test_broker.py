@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from pyrocket import Message, Retention, Store
+from pyrocket import Message, RemoteSink, Retention, Store
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
@@ -308,10 +308,11 @@ def test_a_broker_whose_fsync_failed_logs_one_error_and_exits_with_1(tmp_path):
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
     with ending(process, path) as found:
         client = Client(Connection(found.listen[0]))
-        client.call("Send", message=Message(topic="t", body=b"x", queue_id=0))
+        sink, message = RemoteSink(client), Message(topic="t", body=b"x", queue_id=0)
+        sink.send(message)
         flag.touch()
         with pytest.raises(StoreFailedError, match="Input/output"):
-            client.call("Send", message=Message(topic="t", body=b"x", queue_id=0))
+            sink.send(message)
         client.close()
         process.terminate()
         _, logs = process.communicate(timeout=60)
