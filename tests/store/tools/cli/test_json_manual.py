@@ -23,7 +23,7 @@ ANYWHERE = """
     message find t --key k; message consume t --group billing; message send t hello
     dlq list billing; dlq resend billing --all --to t
     group show slow; group show billing; group alter slow --fifo; group lag; store info
-    broker status; group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
+    broker status
 """
 ON_A_DIRECTORY = """
     topic create new; topic delete new --dry-run; topic tail t; message tail t; message show t

@@ -75,8 +75,6 @@ def test_a_group_is_listed_once_with_the_sums_of_all_brokers(address):
     assert [(one["group"], one["topics"][0]["lag"]) for one in found] == [("both", 3), ("one", 2)]
     offsets = document("offset", "show", "both", "--endpoint", address)["offsets"]
     assert [one["brokerName"] for one in offsets] == NAMES
-    advice = ("group", "advise", "both", "--peak", 1, "--rate", 1, "--endpoint", address)
-    assert document(*advice)["queues"] == 2
 
 
 def test_the_members_of_a_group_are_those_at_all_brokers(address, brokers):
