@@ -351,10 +351,7 @@ def _check_group(target: Target, name: str) -> None:
 
 @click.group(cls=CommandGroup)
 def offset() -> None:
-    """Show and reset the offsets of consumer groups."""
-
-
-offset.add_command(reset)
+    """Show the offsets of consumer groups."""
 
 
 @offset.command("show")
