@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_433,
-    "files": 487,
+    "lines": 76_166,
+    "files": 486,
     "rooms": 29,
     "floors": 16,
-    "arrows between rooms": 191,
+    "arrows between rooms": 190,
     "circles of rooms": 0,
     "doubled public names": 56,
     "places of paths outside disk": 22,
