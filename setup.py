@@ -102,11 +102,9 @@ setup(
         "console_scripts": ["pyrocket = pyrocket.tools.cli:main"],
         "pytest11": ["pyrocket.tools.pytest_plugin = pyrocket.tools.pytest_plugin"],
         "pyrocket.commands": [
-            "aliases = pyrocket.tools.cli.command_group:aliases",
             "bench = pyrocket.tools.cli.bench:bench",
             "broker = pyrocket.tools.cli.broker:broker",
             "checkpoint = pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
-            "clean = pyrocket.tools.cli.clean:clean",
             "completion = pyrocket.tools.cli.completion:completion",
             "dlq = pyrocket.tools.cli.dlq:dlq",
             "doctor = pyspark_pyrocket.tools.doctor:doctor",

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from pyrocket.services.transactions.model import LocalTransactionState as LocalTransactionState
     from pyrocket.services.transactions.model import TransactionListener as TransactionListener
     from pyrocket.services.transactions.model import TransactionSendResult as TransactionSendResult
-    from pyrocket.services.transactions.producer import TransactionProducer as TransactionProducer
     from pyrocket.services.transactions.transactions import Transactions as Transactions
     from pyrocket.store import Store as Store
     from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
@@ -123,7 +122,6 @@ _NAMES = {
     "services.sink.staging": "Stager",
     "services.transactions.model": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
-    "services.transactions.producer": "TransactionProducer",
     "services.transactions.transactions": "Transactions",
     "store": "Store",
     "views.parts": "VIEW_COLUMNS ViewName ViewPart",

@@ -24,7 +24,7 @@ PyrocketError                      code, what happened, remedy
 │                                  SINK_FENCED, SINK_NO_IDENTITY, SINK_STORE_CHANGED, TOPIC_CHANGED
 ├── TransactionError               a half message cannot be committed or rolled back:
 │                                  TRANSACTION_NOT_FOUND, _ENDED, _GROUP_WRONG, _OFFSET_WRONG,
-│                                  _TOO_LATE, _TOPIC_GONE; PRODUCER_CLOSED
+│                                  _TOO_LATE, _TOPIC_GONE
 ├── StoreDamagedError              STORE_DAMAGED: bytes on disk that break the format;
 │   │                              LOG_DAMAGED: a damaged record before durable messages
 │   └── RecordDamagedError         one damaged record; those after it can be read

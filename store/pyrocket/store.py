@@ -143,7 +143,7 @@ class Store:
 
     @property
     def transactions(self) -> Transactions:
-        """Half messages: commit, roll back, list; a `TransactionProducer` sends them."""
+        """Half messages: send, commit, roll back, list."""
         return self._services.transactions
 
     @property

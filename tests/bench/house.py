@@ -316,14 +316,13 @@ class Walks:
         return self.found[name].count(function, *arguments, **more)
 
     def of_a_store(self):
-        from pyrocket import Message, Store, TransactionProducer
+        from pyrocket import Message, Store
 
         now = [START_MS]
         plain = Message(topic="t", body=b"x", queue_id=0, keys=["k"])
         delayed = Message(topic="t", body=b"x", queue_id=0, delay_level=1)
         store = Store.open(self._folder / "store", create=True, clock=lambda: now[0])
         store.topics.create("t")
-        producer = TransactionProducer(store, "g", Commits(), background=False)
         for _ in range(2):
             due_ms = now[0] + HOUR_MS
             timed = Message(topic="t", body=b"x", queue_id=0, deliver_at_ms=due_ms)
@@ -331,7 +330,7 @@ class Walks:
             self.walk("append_batch", store.append_batch, rows(50), topic="t")
             self.walk("append, delay level", store.append, delayed)
             self.walk("append, timer", store.append, timed)
-            self.walk("transaction, half and commit", producer.send, plain)
+            self.walk("transaction, half and commit", commit, store, plain)
             self.walk("query by key", store.lookup.query, "t", "k")
             end = store.max_offset("t", 0)
             self.walk("scan", listed, store.scan, "t", 0, 0, end)
@@ -340,7 +339,6 @@ class Walks:
                 now[0] += ms
                 self.walk(f"delivery, {name}", store.deliver_due)
                 assert store.max_offset("t", 0) == end + 1
-        producer.close()
         self.walk("clean close", store.close)
 
     def of_a_sink(self):
@@ -412,13 +410,12 @@ def reboot():
     return reboot
 
 
-class Commits:
-    """A transaction listener whose local transactions always succeed."""
+def commit(store, message):
+    """Store a half message and commit it."""
+    from pyrocket import LocalTransactionState
 
-    def execute(self, message, arg):
-        from pyrocket import LocalTransactionState
-
-        return LocalTransactionState.COMMIT
+    request, _ = store.transactions.send_half("g", message)
+    store.transactions.end(request.half, LocalTransactionState.COMMIT, record=request.record)
 
 
 def through_spark(value):

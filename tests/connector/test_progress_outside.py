@@ -160,19 +160,3 @@ def test_the_state_of_a_query_survives_a_reset(spark, box, tmp_path):
     arguments = ("--store", box.path, "--to", '{"t":{"0":1}}', "--yes")
     command("reset", tmp_path / "checkpoint", *arguments)
     assert run() == [("b", 2)]
-
-
-def test_groups_and_checkpoints_are_created_from_each_other(box, stream, tmp_path):
-    box.create(queues=2)
-    box.send("a", "b", queue=0)
-    box.send("c", "d", queue=1)
-    with Store.open(box.path) as store:
-        store.groups.commit("billing", "t", {0: 1, 1: 2})
-    checkpoint = stream.folder / "checkpoint"
-    store = ("--store", box.path, "--group")
-    command("from-group", checkpoint, *store, "billing", "--topic", "t")
-    assert stream.drain() == [0, 1], "the first batch reads nothing; startingOffsets is ignored"
-    assert stream.bodies() == ["b"]
-    command("to-group", checkpoint, *store, "other")
-    assert committed(box, "other") == {0: 2, 1: 2}
-    assert committed(box) == {0: 1, 1: 2}

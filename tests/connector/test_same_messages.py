@@ -157,7 +157,7 @@ def test_the_command_line_shows_the_group(document, shop):
     assert (letter["body"], letter["originTopic"]) == ("2", TOPIC)
     (found,) = document("message", "find", TOPIC, "--id", letter["msgId"])["messages"]
     assert (found["body"], found["queueOffset"]) == ("2", 2)
-    assert [one["body"] for one in document("topic", "tail", TOPIC)["messages"]] == [
+    assert [one["body"] for one in document("message", "tail", TOPIC)["messages"]] == [
         *("0", "1", "2", "3", "4")
     ]
 

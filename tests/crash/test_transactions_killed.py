@@ -10,9 +10,8 @@ from crash.children import send_for_ever
 from crash.nursery import wait_for_lines
 from crash.seeds import SEED
 from pyrocket import Store
-from pyrocket.services.transactions.producer import TransactionProducer
 from pyrocket.tools.verify.verify import verify
-from support.halves import UNKNOWN, Held, Listener, halves, ops, truth
+from support.halves import UNKNOWN, Held, Listener, halves, ops, producer, truth
 from support.stores import bodies
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
@@ -53,12 +52,14 @@ def check(path, diaries):
     with Store.open(path) as store:
         held = Held(store, timeout_ms=0, interval_ms=0)
         with (
-            TransactionProducer(held, "a", Listener(UNKNOWN, truth)),
-            TransactionProducer(held, "b", Listener(UNKNOWN, truth)),
+            producer(held, "a", Listener(UNKNOWN, truth)) as a,
+            producer(held, "b", Listener(UNKNOWN, truth)) as b,
         ):
             deadline = time.monotonic() + 30
             while held.transactions.pending():
                 assert time.monotonic() < deadline
+                a.check_now()
+                b.check_now()
                 time.sleep(0.02)
         stored = {name_of(half.body) for half in halves(store)}
         found = Counter(name_of(body) for queue in bodies(store).values() for body in queue)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket import Message, Store, TransactionProducer
+from pyrocket import Message, Store
 from pyrocket.errors import (
     InvalidInputError,
     MessageError,
@@ -53,11 +53,8 @@ def test_a_message_with_a_field_of_wrong_type_is_rejected(store, fields, expecte
 
 @pytest.mark.parametrize("fields", [{"queue_id": "1"}, {"sharding_key": 5}, {"keys": None}])
 def test_a_half_message_with_a_field_of_wrong_type_is_rejected(store, fields):
-    with (
-        TransactionProducer(store, "g", lambda half: None) as producer,
-        pytest.raises(MessageError, match=next(iter(fields))),
-    ):
-        producer.send(Message(topic="t", body=b"x", **fields))
+    with pytest.raises(MessageError, match=next(iter(fields))):
+        store.transactions.send_half("g", Message(topic="t", body=b"x", **fields))
 
 
 def test_a_value_that_is_not_a_message_is_rejected(store):

@@ -8,9 +8,7 @@ from pyrocket.errors import (
     InvalidInputError,
     MessageError,
     SchemaError,
-    TransactionError,
 )
-from support.halves import Listener, producer
 from support.stores import message
 
 
@@ -61,13 +59,6 @@ def test_an_unknown_kind_of_pending_messages_is_rejected(topic):
     text = refused("PENDING_KIND", InvalidInputError, lambda: topic.views.pending("sched"))
     assert "scheduled" in text
     assert "half" in text
-
-
-def test_a_closed_producer_rejects_messages(topic):
-    with producer(topic, "pg", Listener()) as one:
-        pass
-    refused("PRODUCER_CLOSED", TransactionError, lambda: one.send(message(b"late")))
-    assert topic.max_offset("t", 0) == 1
 
 
 @pytest.mark.parametrize("view", [None, 5, "log", ["groups"]])

@@ -1,16 +1,19 @@
-"""Transactional producers for tests, and helpers to inspect a store's transactions."""
+"""A transactional producer for tests, and helpers to inspect a store's transactions."""
 
 import os
 import random
 from pathlib import Path
 
-from pyrocket import Message, Store
+from pyrocket import Message, PyrocketError, Store
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.model import CheckPolicy, LocalTransactionState
-from pyrocket.services.transactions.producer import TransactionProducer
+from pyrocket.services.transactions.model import (
+    CheckPolicy,
+    LocalTransactionState,
+    TransactionSendResult,
+)
 from pyrocket.services.transactions.transactions import Transactions
 
 from support.inner import inner
@@ -47,9 +50,71 @@ class Held:
         self.transactions = Transactions(inner(store).engine, inner(store).sender, policy)
 
 
-def producer(held, group="pg", listener=None, **options):
-    """Return a producer without a thread; `check_now` does what the thread would do."""
-    return TransactionProducer(held, group, listener or Listener(), background=False, **options)
+class LocalProducer:
+    """A producer of one group, without a thread: `check_now` asks its listener."""
+
+    def __init__(self, transactions, group, listener):
+        self.transactions, self.group, self.listener = transactions, group, listener
+        self.requests = []
+        transactions.add(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.transactions.remove(self)
+
+    def send(self, message, arg=None, *, immunity_s=None):
+        """Store a half message, execute its local transaction, and commit or roll back."""
+        request, status = self.transactions.send_half(self.group, message, immunity_s)
+        state = self._answer(self.listener.execute, request.message, arg)
+        return TransactionSendResult(
+            topic=request.message.topic,
+            queue_id=request.message.queue_id,
+            transaction_id=request.half.transaction_id,
+            queue_offset=request.half.queue_offset,
+            physical_offset=request.half.physical_offset,
+            status=status,
+            state=state,
+            error=self._end(request, state),
+        )
+
+    def check_now(self):
+        """Run a round of checks if one is due; return the number of requests answered."""
+        self.transactions.run_checks()
+        requests, self.requests = self.requests, []
+        for request in requests:
+            state = self._answer(self.listener.check, request.message)
+            self._end(request, state, from_check=True)
+        return len(requests)
+
+    def room(self):
+        return 1000
+
+    def ask(self, request):
+        self.requests.append(request)
+        return True
+
+    def _answer(self, call, *arguments):
+        try:
+            state = call(*arguments)
+        except Exception:
+            return UNKNOWN
+        return state if isinstance(state, LocalTransactionState) else UNKNOWN
+
+    def _end(self, request, state, *, from_check=False):
+        try:
+            self.transactions.end(request.half, state, from_check=from_check, record=request.record)
+        except PyrocketError as error:
+            return error
+        return None
+
+
+def producer(held, group="pg", listener=None):
+    return LocalProducer(held.transactions, group, listener or Listener())
 
 
 def truth(message, arg=None):
@@ -65,11 +130,12 @@ def send_for_ever(path, diaries, name, group, seed):
     rng, number = random.Random(seed), 0
     diary = os.open(Path(diaries) / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     held = Held(Store.open(path), timeout_ms=5, interval_ms=20)
-    with TransactionProducer(held, group, Listener(truth, truth)) as one:
+    with producer(held, group, Listener(truth, truth)) as one:
         while True:
             body = b"%s:%s:%d" % (rng.choice("ccru").encode(), name.encode(), number)
             message = Message(topic="t", body=body + b"." * rng.choice((0, 100, 900)))
             one.send(message, arg=True)
+            one.check_now()
             os.write(diary, body + b"\n")
             number += 1
 

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from typing import Protocol
 
 from pyrocket.errors import TransactionError
-from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.message import SendStatus
 from pyrocket.rounds import Rounds
@@ -52,15 +51,8 @@ class _Target:
     def room(self) -> int:
         return min(self._producers.room(self.group), MAX_QUESTIONS)
 
-    def is_asked(self, half: HalfMessage) -> bool:
-        """Return False: an unanswered check request is repeated after the interval."""
-        return False
-
     def ask(self, request: CheckRequest) -> bool:
         return self._producers.ask(self.group, request)
-
-    def close(self) -> None:
-        """Do nothing: this object does not own the connections."""
 
 
 class BrokerTransactions:

@@ -8,7 +8,6 @@ from functools import partial
 from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
 from pyrocket.engine.message_encoder import Origin
-from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
@@ -117,13 +116,6 @@ class _Target:
         self, group: str, ask: Callable[[CheckRequest], bool], room: Callable[[], int]
     ) -> None:
         self.group, self.ask, self.room = group, ask, room
-
-    def is_asked(self, half: HalfMessage) -> bool:
-        """Return False: an unanswered check request is repeated after the interval."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing: the producer closes itself."""
 
 
 def _message(outgoing: OutgoingMessage, queue: MessageQueue) -> Message:

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-import os
 import random
 import threading
 import time
@@ -15,7 +14,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from pyrocket.arguments import counted
-from pyrocket.client.advice import Advice, advise
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consumer_config import consumer_config, subscriptions_of
 from pyrocket.client.core.consumer import ConsumerCore
@@ -177,24 +175,6 @@ class PushConsumer(BaseClient):
     def queues(self) -> list[MessageQueue]:
         """Return the queues that this consumer holds, sorted."""
         return [] if self._core is None else sorted([*self._core.held])
-
-    def advise(self, peak: float, cores: int | None = None) -> Advice:
-        """Return the threads, processes and nodes for `peak` messages per second, from the measured
-        times of the listener; `cores` are those of a node, by default of this machine.
-
-        Measure at low load: the time for which a listener waits for the GIL counts as a wait.
-
-        Raises InvalidInputError (ADVICE_INPUT), also before the first message was consumed.
-        """
-        stats = self.stats
-        messages = max(stats.consumed + stats.sent_back, 1)
-        return advise(
-            peak,
-            cores or os.cpu_count() or 1,
-            cpu_ms=1000 * stats.listener_cpu_s / messages,
-            wait_ms=1000 * max(stats.listener_wall_s - stats.listener_cpu_s, 0) / messages,
-            queues={} if self._core is None else self._core.queues,
-        )
 
     def close(self) -> None:
         """Stop, and leave the group; see the class. Raises InvalidInputError (CLIENT_DEADLOCK) in a

@@ -31,8 +31,8 @@ LOW_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
 _SPARE_FILES = 2
 _FREE_SPACE = (
-    "Free some space: `pyrocket clean` removes the oldest messages, `pyrocket store retention` sets"
-    " how long to keep them."
+    "Free some space: `pyrocket store clean` removes the oldest messages, `pyrocket store"
+    " retention` sets how long to keep them."
 )
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class DiskRoom:
             raise StoreUnavailableError(
                 f"the file system of {self._layout.root} has {free} free, and the reserve of the"
                 " broker is used up: until there is more space, it can only read and clean.",
-                remedy="Free some space: `pyrocket clean` removes the oldest messages.",
+                remedy="Free some space: `pyrocket store clean` removes the oldest messages.",
                 code="DISK_FULL",
             )
 

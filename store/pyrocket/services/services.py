@@ -116,10 +116,7 @@ class Services:
         return replace(report, staged_files=staged.files, staged_bytes=staged.bytes)
 
     def close(self, *, clean: bool) -> None:
-        """Stop threads and producers, then close the reader and the writer."""
-        made = vars(self)
-        if "runner" in made:
+        """Stop threads, then close the reader and the writer."""
+        if "runner" in vars(self):
             self.runner.stop()
-        if "transactions" in made:
-            self.transactions.close()
         self.engine.close(clean=clean)

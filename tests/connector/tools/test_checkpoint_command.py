@@ -1,11 +1,10 @@
-"""`pyrocket checkpoint`: showing a checkpoint, and copying its offsets from and to groups."""
+"""`pyrocket checkpoint`: showing a checkpoint."""
 
 import json
 import os
 
 import pytest
 from pyrocket import Store
-from pyspark_pyrocket.tools.checkpoints.files import read_checkpoint
 from support.spark_checkpoints import SETTINGS, reset, run, run_json
 
 
@@ -94,49 +93,3 @@ def test_a_missing_and_a_remote_checkpoint_have_different_error_codes(tmp_path):
     remote = run_json("show", "s3://bucket/checkpoint", status=2)["error"]
     assert remote["code"] == "CHECKPOINT_REMOTE"
     assert run_json("show", f"file:{tmp_path}", status=2)["error"]["code"] == "CHECKPOINT_NOT_FOUND"
-
-
-def test_a_group_is_moved_to_the_offsets_of_a_query(files):
-    to = ("--store", files.box.path, "--group", "billing")
-    files.box.send("e", queue=0)
-    files.plan()
-    assert not run_json("to-group", files.path, *to, "--dry-run")["done"]
-    with Store.open(files.box.path, read_only=True) as store:
-        assert store.groups.all() == {}
-    done = run_json("to-group", files.path, *to)
-    assert done["committed"] == {"t": {"0": 2, "1": 2}}, "planned messages have not been read"
-    with Store.open(files.box.path) as store:
-        assert store.groups.committed("billing", "t") == {0: 2, 1: 2}
-        store.groups.commit("billing", "t", {0: 3})
-    assert run_json("to-group", files.path, *to)["committed"] == {"t": {"0": 3, "1": 2}}
-    back = run_json("to-group", files.path, *to, "--backwards")
-    assert back["committed"] == {"t": {"0": 2, "1": 2}}
-    assert run("to-group", files.path, *to).splitlines()[1].split() == ["t", "0", "2", "2"]
-    missing = run_json("to-group", files.path, *to[:2], status=2)["error"]
-    assert (missing["code"], "--group" in missing["message"]) == ("USAGE", True)
-
-
-def test_a_checkpoint_is_created_at_the_offsets_of_a_group(box, tmp_path):
-    box.create(queues=2)
-    box.send("a", "b", queue=0)
-    with Store.open(box.path) as store:
-        store.groups.commit("billing", "t", {0: 1})
-    path = tmp_path / "new"
-    arguments = ("from-group", path, "--store", box.path, "--group", "billing", "--topic")
-    done = run_json(*arguments, "t")
-    assert done["after"] == {"t": {"0": 1, "1": 0}}
-    made = read_checkpoint(str(path))
-    assert made.query_id
-    assert made.damaged == ()
-    again = run_json(*arguments, "t", status=2)["error"]
-    assert again["code"] == "CHECKPOINT_EXISTS"
-    other = run("from-group", tmp_path / "other", *arguments[2:], "t")
-    assert other.splitlines()[1].split() == ["t", "0", "-", "1"]
-
-
-def test_no_checkpoint_is_created_for_a_group_without_committed_offsets(box, tmp_path):
-    box.create()
-    arguments = ("from-group", tmp_path / "new", "--store", box.path, "--group", "g")
-    error = run_json(*arguments, "--topic", "t", status=2)["error"]
-    assert error["code"] == "GROUP_NOT_COMMITTED"
-    assert not (tmp_path / "new").exists()

@@ -21,7 +21,6 @@ from pyrocket import (
     SinkBatch,
     Store,
     StoreConfig,
-    TransactionProducer,
 )
 
 NOW = 1_700_000_000_000
@@ -38,20 +37,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-class Listener:
-    """Decides transactions by the first letter of the body."""
-
-    def execute(self, message, arg):
-        states = {
-            b"c": LocalTransactionState.COMMIT,
-            b"r": LocalTransactionState.ROLLBACK,
-        }
-        return states.get(message.body[:1], LocalTransactionState.UNKNOWN)
-
-    def check(self, message):
-        return LocalTransactionState.UNKNOWN
 
 
 def delete_topic(store):
@@ -102,9 +87,14 @@ def write_delayed(store, clock):
 def write_transactions(store):
     """Write half messages: committed, rolled back, undecided."""
     store.topics.create("paid", read_queues=1, write_queues=1)
-    with TransactionProducer(store, "payers", Listener(), background=False) as producer:
-        for body in (b"committed", b"rolled back", b"undecided"):
-            producer.send(Message(topic="paid", body=body, queue_id=0))
+    for body, state in (
+        (b"committed", LocalTransactionState.COMMIT),
+        (b"rolled back", LocalTransactionState.ROLLBACK),
+        (b"undecided", LocalTransactionState.UNKNOWN),
+    ):
+        message = Message(topic="paid", body=body, queue_id=0)
+        request, _ = store.transactions.send_half("payers", message)
+        store.transactions.end(request.half, state)
 
 
 def write_batches(store, numbers):

@@ -191,9 +191,13 @@ def test_the_command_clean_reports_abandoned_staged_files(path):
     with Store.open(path, create=True) as store:
         left = stage(store, numbered(7, identity="gone"), [b"lost"])
     os.utime(path / "pyrocket" / "staging" / left.name, (0, 0))
-    dry = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--dry-run"])
+    dry = CliRunner().invoke(
+        main, ["store", "clean", "--path", str(path), "--hours", "1", "--dry-run"]
+    )
     assert "1 file of rows that were never published" in dry.output
-    done = CliRunner().invoke(main, ["clean", str(path), "--hours", "1", "--json"])
+    done = CliRunner().invoke(
+        main, ["store", "clean", "--path", str(path), "--hours", "1", "--json"]
+    )
     assert json.loads(done.stdout)["stagedFiles"] == 1
     assert staged_files(path) == []
 

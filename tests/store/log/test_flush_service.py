@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from pyrocket import LocalTransactionState, TransactionProducer
 from pyrocket.broker.broker import Broker
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileQueue
@@ -241,21 +240,6 @@ def test_an_append_returns_after_the_flush_timeout_while_an_fsync_hangs(slow_dis
     leave.set()
     await_flush(path)
     assert store.append(message()).status is SendStatus.SEND_OK
-
-
-def test_a_transaction_is_rolled_back_if_its_half_message_may_not_be_durable(slow_disk):
-    class Listener:
-        def execute(self, message, arg):
-            raise AssertionError("executed")
-
-        def check(self, message):
-            raise AssertionError("asked")
-
-    store, _ = slow_disk
-    with TransactionProducer(store, "g", Listener(), background=False) as producer:
-        sent = producer.send(message())
-    assert sent.status is SendStatus.FLUSH_DISK_TIMEOUT
-    assert sent.state is LocalTransactionState.ROLLBACK
 
 
 def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, monkeypatch):

@@ -2,7 +2,7 @@
 
 files      reads the files of a checkpoint
 show       prints them as text or JSON
-reset      moves a query, or creates a checkpoint at the committed offsets of a group
+reset      moves a query
 running    finds running queries
 commands   the command line
 """

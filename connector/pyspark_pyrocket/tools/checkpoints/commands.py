@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from pyrocket import check_group_name
-from pyrocket.errors import InvalidInputError, OptionError, PyrocketError, StoreUnavailableError
+from pyrocket.errors import OptionError, PyrocketError, StoreUnavailableError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -20,13 +19,12 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.frame import agreed as ask
 
-from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, checkpoint_path, read_checkpoint
+from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import (
     Move,
     place_of,
-    plan_new,
     plan_reset,
     write_move,
 )
@@ -46,7 +44,7 @@ _source = click.option("--source", type=int, help="The source's number in the qu
 
 @click.group(cls=CommandGroup)
 def checkpoint() -> None:
-    """Show, move and create checkpoints of streaming queries; exchange offsets with groups."""
+    """Show and move checkpoints of streaming queries."""
 
 
 @checkpoint.command()
@@ -108,111 +106,6 @@ def reset(
         return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-@checkpoint.command("from-group")
-@directory
-@click.option("--group", required=True, help="The group at whose committed offsets to start.")
-@click.option("--topic", "topics", multiple=True, required=True, help="May be repeated.")
-@_store
-@dry_run
-@as_json
-@exits
-def from_group(
-    directory: str,
-    group: str,
-    topics: tuple[str, ...],
-    store: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Create a checkpoint in DIRECTORY, new or empty, at the committed offsets of a group.
-
-    A query with this checkpointLocation and these topics continues from there.
-    """
-    with opened_source(_target(store)) as opened:
-        known = topics_of(opened.committed(group))
-        for topic in topics:
-            if topic not in known:
-                raise InvalidInputError(
-                    f"Group {group!r} has no committed offsets in topic {topic!r}.",
-                    remedy=f"It has committed offsets in: {', '.join(known) or 'no topic'}.",
-                    code="GROUP_NOT_COMMITTED",
-                )
-        options = {"subscribe": ",".join(topics), "startingOffsets": "committed", "group": group}
-        move = plan_new(checkpoint_path(directory), opened, options, opened.now_ms())
-        return _do(move, opened.now_ms(), dry_run=dry_run, yes=True, as_json=as_json)
-
-
-@checkpoint.command("to-group")
-@directory
-@click.option("--group", required=True, help="The group to move; created if missing.")
-@click.option("--backwards", is_flag=True, help="Also move queues in which the group is ahead.")
-@_store
-@_topics
-@_source
-@dry_run
-@as_json
-@exits
-def to_group(
-    directory: str,
-    group: str,
-    backwards: bool,
-    store: str | None,
-    topics: tuple[str, ...],
-    source: int | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Commit for a group the offsets of the query with the checkpoint in DIRECTORY.
-
-    These are the offsets of the last micro-batch that Spark has committed.
-    """
-    check_group_name(group)
-    offset = _committed(read_checkpoint(directory), source)
-    wanted = offset.offsets.of_topics(topics) if topics else offset.offsets
-    with opened_source(_target(store)) as opened:
-        known = {each.store for each in offset.brokers.values()} - {""}
-        found = opened.target.store_id
-        if known and found and known != {found}:
-            raise InvalidInputError(
-                f"The checkpoint's offsets belong to store {', '.join(sorted(known))}, not to"
-                f" {found}.",
-                remedy="Set --store to the store that the query reads.",
-                code="STORE_CHANGED",
-            )
-        before = Offsets(opened.committed(group, wanted.topics))
-        after = before
-        if not dry_run:
-            for topic in wanted.topics:
-                opened.topic(topic)  # Raises an error if the topic does not exist.
-            after = Offsets(opened.commit(group, wanted, backwards=backwards))
-    if as_json:
-        show_json(
-            {
-                "group": group,
-                "done": not dry_run,
-                "offsets": wanted.by_topic(),
-                "committed": {topic: {} for topic in wanted.topics} | after.by_topic(),
-            }
-        )
-    else:
-        show_table(_group_table(before, wanted if dry_run else after))
-    return OK
-
-
-def _committed(found: Checkpoint, source: int | None) -> StreamOffset:
-    newest = found.newest_committed
-    ours = newest.ours() if newest else {}
-    if source is None and len(ours) == 1:
-        return next(iter(ours.values()))
-    if source in ours:
-        return ours[source]
-    raise InvalidInputError(
-        f"{found.path} has committed offsets of these pyrocket sources: {list(ours) or 'none'}.",
-        remedy="Select one with --source." if ours else "Let the query commit a micro-batch first.",
-        code="CHECKPOINT_SOURCE",
-    )
-
-
 def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     if not as_json:
         _show_move(move)
@@ -225,7 +118,7 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
                 "batch": move.batch,
                 "replaces": list(move.replaces),
                 "backup": str(kept) if kept else None,
-                "before": _shown(move.before) if move.before else None,
+                "before": _shown(move.before),
                 "after": _shown(move.after),
             }
         )
@@ -236,8 +129,7 @@ def _do(move: Move, now_ms: int, *, dry_run: bool, yes: bool, as_json: bool) -> 
 
 
 def _show_move(move: Move) -> None:
-    before = move.before.offsets if move.before else Offsets()
-    show_table(_group_table(before, move.after.offsets))
+    show_table(_offset_table(move.before.offsets, move.after.offsets))
     for number in move.replaces:
         click.echo(
             f"Micro-batch {number} was planned but not committed: it will not run again. Rows that"
@@ -252,7 +144,7 @@ def _shown(offset: StreamOffset) -> dict[str, dict[int, int]]:
     return {topic: {} for topic in offset.topics} | offset.offsets.by_topic()
 
 
-def _group_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
+def _offset_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
     yield ("topic", "queue", "from", "to")
     for queue, offset in after.items():
         known = before.get(queue, "-")

@@ -100,7 +100,7 @@ class Checkpoint:
         return next((batch for batch in reversed(self.batches) if batch.committed), None)
 
 
-def checkpoint_path(directory: str) -> Path:
+def _checkpoint_path(directory: str) -> Path:
     """Return the local directory of a checkpoint. Raises OptionError if it is remote."""
     try:
         return Path(absolute_path(directory, os.getcwd()))
@@ -114,7 +114,7 @@ def checkpoint_path(directory: str) -> Path:
 
 def read_checkpoint(directory: str) -> Checkpoint:
     """Read a checkpoint. Raises InvalidInputError (CHECKPOINT_NOT_FOUND)."""
-    path = checkpoint_path(directory)
+    path = _checkpoint_path(directory)
     if not (path / OFFSETS).is_dir() and not (path / METADATA).is_file():
         raise InvalidInputError(
             f"there is no checkpoint of a streaming query in {path}.",

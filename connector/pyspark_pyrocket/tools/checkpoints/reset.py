@@ -41,8 +41,6 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset
 from pyspark_pyrocket.tools.checkpoints.files import (
     BACKUPS,
-    COMMITS,
-    METADATA,
     OFFSETS,
     Checkpoint,
     PlannedBatch,
@@ -53,25 +51,12 @@ from pyspark_pyrocket.transport.interface import MessageSource
 
 _OPTION = "--to"
 
-_SETTINGS = {
-    "spark.sql.dropDuplicates.deterministicKeyOrder.enabled": "true",
-    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": "false",
-    "spark.sql.streaming.aggregation.stateFormatVersion": "2",
-    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
-    "spark.sql.streaming.join.stateFormatVersion": "2",
-    "spark.sql.streaming.multipleWatermarkPolicy": "min",
-    "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": "true",
-    "spark.sql.streaming.statefulOperator.useStrictDistribution": "true",
-}
-"""Spark's defaults, for a new checkpoint: if one is missing, Spark assumes that an earlier release
-without this setting has written the checkpoint."""
-
 
 @dataclass(frozen=True)
 class Move:
     """A plan to write: micro-batch `batch`, which reads nothing.
 
-    before, after: the offsets of the source that is moved; `before` is None in a new checkpoint.
+    before, after: the offsets of the source that is moved.
     replaces: the numbers of the plans that it replaces, up to `batch`.
     in_the_way: files that are moved to the backup.
     """
@@ -79,11 +64,10 @@ class Move:
     path: Path
     batch: int
     content: str
-    before: StreamOffset | None
+    before: StreamOffset
     after: StreamOffset
     replaces: tuple[int, ...] = ()
     in_the_way: tuple[str, ...] = ()
-    query_id: str = ""
 
 
 def place_of(to: str, group: str) -> Place:
@@ -122,8 +106,9 @@ def plan_reset(
     if newest is None:
         raise InvalidInputError(
             f"{checkpoint.path} has no readable micro-batch.",
-            remedy="Start the query, which then starts where its options define, or create a"
-            " checkpoint with `pyrocket checkpoint from-group` in an empty directory.",
+            remedy="Start the query: it then starts where its options define. With"
+            " startingOffsets=committed and an empty checkpointLocation, it starts at the offsets"
+            " of a consumer group.",
             code="CHECKPOINT_EMPTY",
         )
     index = _source(newest, source)
@@ -145,33 +130,11 @@ def plan_reset(
     )
 
 
-def plan_new(path: Path, reads: MessageSource, options: dict[str, str], now_ms: int) -> Move:
-    """Return the move that creates a checkpoint at the offsets that `options` define.
-
-    Raises InvalidInputError (CHECKPOINT_EXISTS) unless the directory is missing or empty.
-    """
-    if path.exists() and any(path.iterdir()):
-        raise InvalidInputError(
-            f"{path} is not empty.",
-            remedy="Move the checkpoint's query with `pyrocket checkpoint reset --to"
-            " committed`, or use an empty or a new directory.",
-            code="CHECKPOINT_EXISTS",
-        )
-    after = initial_offset(reads, _options(reads, options))
-    settings = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": _SETTINGS}
-    content = "\n".join(["v1", json.dumps(settings), json.dumps(after.to_json())])
-    return Move(path, 0, content, None, after, query_id=str(uuid4()))
-
-
 def write_move(move: Move, now_ms: int) -> Path | None:
     """Write the plan durably; return the backup directory of replaced files, or None without any.
 
     Raises InvalidInputError (CHECKPOINT_MOVED) if the query has progressed in the meantime.
     """
-    if move.query_id:
-        (move.path / COMMITS).mkdir(parents=True, exist_ok=True)
-        (move.path / OFFSETS).mkdir(exist_ok=True)
-        _put(move.path / METADATA, json.dumps({"id": move.query_id}))
     if _has_progressed(move):
         raise InvalidInputError(
             f"The query of {move.path} has progressed in the meantime: it is running.",
@@ -308,8 +271,6 @@ def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
 
 def _has_progressed(move: Move) -> bool:
     """Return whether the checkpoint's files have changed since the move was planned."""
-    if move.query_id:
-        return False
     found = read_checkpoint(str(move.path))
     first = min(move.replaces, default=move.batch)
     newest = found.newest_committed

@@ -102,15 +102,6 @@ class ConsumerCore:
         """The queues that this consumer holds."""
         return self._member.held
 
-    @property
-    def queues(self) -> dict[str, int]:
-        """Topic → the number of its queues, without the retry topic."""
-        return {
-            topic: len(route.readable)
-            for topic, route in self._routes.known().items()
-            if not topic.startswith(RETRY_PREFIX)
-        }
-
     async def start(self) -> None:
         """Join the group and take queues.
 

@@ -40,7 +40,7 @@ class Stats(Failures):
         without_queues_s: Time in which this consumer held no queue, in seconds, up to its last
             rebalance: the other members held them all, or queues were changing hands.
         listener_errors: Exceptions and invalid results of the listener.
-        listener_cpu_s: CPU time of the listener, in seconds; see `PushConsumer.advise`.
+        listener_cpu_s: CPU time of the listener, in seconds; see `advise`.
         listener_wall_s: Time that its calls took, in seconds: CPU time and waits.
     """
 

@@ -52,13 +52,9 @@ class Routes:
         if topic in self._known and self._age_s(topic) >= SUSPECT_S:
             self._once("ask", topic, self._ask)
 
-    def known(self) -> dict[str, TopicRoute]:
-        """Return the routes that were used so far."""
-        return {**self._known}
-
     async def refresh(self, changed: Callable[[str], None]) -> None:
         """Ask for all known routes; call `changed` with each topic that has changed."""
-        for topic, before in self.known().items():
+        for topic, before in [*self._known.items()]:
             if await self._again(topic) != before:
                 changed(topic)
 

@@ -2,17 +2,17 @@
 
 A transactional message, file by file:
 
-1. `TransactionProducer.send` (`producer`) calls `Transactions.send_half` (`transactions`), which
-   appends a *half message* to RMQ_SYS_TRANS_HALF_TOPIC. Consumers do not see it; its properties
-   name its real topic and queue. Then the listener executes the local transaction.
+1. `Transactions.send_half` (`transactions`) appends a *half message* to RMQ_SYS_TRANS_HALF_TOPIC.
+   Consumers do not see it; its properties name its real topic and queue. Then the producer's
+   listener executes the local transaction.
 2. `EndTransactionProcessor` (`end_transaction`) processes COMMIT and ROLLBACK. While holding the
    write lock, it finds the half message among the undecided messages (`half_messages`). For a
    commit, one append contains the message that consumers see and an *op message* that refers to the
    half message. For a rollback, the append contains only the op message. `records` builds all these
    records.
-3. After UNKNOWN, or if the producer crashed, the message stays undecided. Every open producer runs
-   the check service (`check_service`), which re-appends the half message with an incremented check
-   counter and asks a listener of the producer group about it. The answer is processed as in 2.
+3. After UNKNOWN, or if the producer crashed, the message stays undecided. The check service
+   (`check_service`) re-appends the half message with an incremented check counter and asks a
+   producer of the group about it. The answer is processed as in 2.
    After 15 checks or 72 hours the message is moved to TRANS_CHECK_MAX_TIME_TOPIC.
 4. Before the cleaner deletes log files, `bridge` re-appends their undecided half messages.
 

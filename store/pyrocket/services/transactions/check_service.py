@@ -16,9 +16,8 @@ broker runs all the time, three more things differ:
   interval; the store time of the newest copy is the time of the last check. So a producer can also
   answer the last check before the message is discarded.
 - Only checks that reach a producer are counted: a round takes only as many messages of a group as
-  its producers accept, and skips messages that this process is executing or whose earlier check is
-  unanswered. Groups take turns within a round, because their producers may share a connection. If
-  a producer refuses a request nevertheless, it is asked about the same copy later.
+  its producers accept. Groups take turns within a round, because their producers may share a
+  connection. If a producer refuses a request nevertheless, it is asked about the same copy later.
 """
 
 import threading
@@ -64,16 +63,8 @@ class CheckTarget(Protocol):
         """Return the number of requests that the producer accepts."""
         ...
 
-    def is_asked(self, half: HalfMessage) -> bool:
-        """Return whether this message is being executed or has an unanswered request."""
-        ...
-
     def ask(self, request: CheckRequest) -> bool:
         """Accept a request, or return False. The answer is a call of `Transactions.end`."""
-        ...
-
-    def close(self) -> None:
-        """Stop answering."""
         ...
 
 
@@ -229,10 +220,9 @@ class TransactionCheckService:
 
     def _run_group(self, writer: Writer, group: str, now_ms: int, *, renews: bool) -> _Round:
         bridge = self._bridge
-        targets = [one for one in self._targets() if one.group == group]
-        room = sum(one.room() for one in targets)
+        room = sum(one.room() for one in self._targets() if one.group == group)
         with bridge.exclusive(writer, wait=False):
-            plan = self._plan(group, targets, _Round(bridge.policy, room, renews), now_ms)
+            plan = self._plan(group, _Round(bridge.policy, room, renews), now_ms)
             first_copy = bridge.halves.end
             if plan.all_ended:
                 self._append(writer, plan)
@@ -247,11 +237,9 @@ class TransactionCheckService:
             end = bridge.halves.end - bridge.policy.max_backlog
             bridge.append_again(writer, [one for one in bridge.halves if one.queue_offset < end])
 
-    def _plan(
-        self, group: str, targets: Collection[CheckTarget], plan: _Round, now_ms: int
-    ) -> _Round:
+    def _plan(self, group: str, plan: _Round, now_ms: int) -> _Round:
         for half in self._bridge.halves:
-            if half.group != group or any(one.is_asked(half) for one in targets):
+            if half.group != group:
                 continue
             if plan.is_full:
                 break

@@ -45,7 +45,7 @@ from pyrocket.services.transactions.model import (
 class Transactions:
     """The transactions of one store. `pending` also works on a read-only store.
 
-    A `TransactionProducer` sends messages; see `pyrocket.services.transactions`.
+    See `pyrocket.services.transactions`. Applications send with `pyrocket.client.Producer`.
     """
 
     def __init__(
@@ -182,11 +182,6 @@ class Transactions:
     def _queues_touched_by_cleanup(self, log_start: int) -> set[tuple[str, int]]:
         affected = any(half.physical_offset < log_start for half in self.pending())
         return {(HALF_TOPIC, 0)} if affected else set()
-
-    def close(self) -> None:
-        """Close all producers, before the store is closed."""
-        for producer in self._producers:
-            producer.close()
 
     def _ensure_topics(self, writer: Writer) -> None:
         if lacking_topics(TRANSACTION_TOPICS, self._reader.topics.all()):

@@ -26,11 +26,9 @@ from pyrocket.tools.cli.frame import (
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {
-    "aliases": "pyrocket.tools.cli.command_group:aliases",
     "bench": "pyrocket.tools.cli.bench:bench",
     "broker": "pyrocket.tools.cli.broker:broker",
     "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
-    "clean": "pyrocket.tools.cli.clean:clean",
     "completion": "pyrocket.tools.cli.completion:completion",
     "dlq": "pyrocket.tools.cli.dlq:dlq",
     "doctor": "pyspark_pyrocket.tools.doctor:doctor",

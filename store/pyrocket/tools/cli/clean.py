@@ -1,7 +1,6 @@
-"""`pyrocket clean DIR`: delete old messages by hand."""
+"""`pyrocket store clean`: delete old messages by hand."""
 
 from datetime import datetime
-from typing import Any
 
 import click
 
@@ -13,65 +12,40 @@ from pyrocket.tools.cli.frame import (
     OK,
     as_json,
     confirmed,
-    directory,
     dry_run,
     exits,
-    files_only,
     show_json,
     size,
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 
-_hours = click.option(
-    "--hours", type=click.FloatRange(min=0), help="Keep messages younger than this."
-)
-_total_bytes = click.option(
-    "--total-bytes", type=size, help="Keep at most this many bytes of the log, such as 10g."
-)
-
 
 @click.command()
-@directory
-@files_only
-@_hours
-@_total_bytes
+@place_options
+@click.option("--hours", type=click.FloatRange(min=0), help="Keep messages younger than this.")
+@click.option(
+    "--total-bytes", type=size, help="Keep at most this many bytes of the log, such as 10g."
+)
 @yes
 @dry_run
 @as_json
 @exits
-def clean(directory: str, as_json: bool, **limits: Any) -> int:
-    """Delete the oldest log files of the store in DIRECTORY, but never the last one.
+def clean(
+    place: GivenPlace,
+    hours: float | None,
+    total_bytes: int | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Delete the oldest log files, but never the last one.
 
     Asks first if messages would be deleted. The store may be in use. The queues' minimum offsets
     increase; offsets are never reused. Rows that were staged for a sink more than a week ago and
     never published are also deleted. With --json there is no prompt: without --yes, nothing is
     deleted.
     """
-    return _clean(GivenPlace({"path": directory}, None), as_json, **limits)
-
-
-@click.command("clean", help=(clean.help or "").replace(" of the store in DIRECTORY", ""))
-@place_options
-@_hours
-@_total_bytes
-@yes
-@dry_run
-@as_json
-@exits
-def clean_store(place: GivenPlace, as_json: bool, **limits: Any) -> int:
-    """Delete the oldest log files of a store, in its directory or at its broker."""
-    return _clean(place, as_json, **limits)
-
-
-def _clean(
-    place: GivenPlace,
-    as_json: bool,
-    hours: float | None,
-    total_bytes: int | None,
-    yes: bool,
-    dry_run: bool,
-) -> int:
     if hours is None and total_bytes is None:
         raise click.UsageError("Set a limit: --hours, --total-bytes, or both.")
     target = place.target()

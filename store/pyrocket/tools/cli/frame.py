@@ -5,9 +5,8 @@ standard output was closed by its reader (`| head`). With `--json`, exactly one 
 written to standard output.
 
 Commands of a group (`pyrocket topic list`) take the store as `--path DIRECTORY` or as `--endpoint
-HOST:PORT`; see `place`. `clean`, `repair`, `snapshot` and `verify` exist twice: as `pyrocket verify
-DIRECTORY`, and as `pyrocket store verify --path DIRECTORY`. All of them except `clean` need the
-store's directory.
+HOST:PORT`; see `place`. `repair`, `snapshot` and `verify` work on files, and take the store's
+directory as an argument.
 """
 
 import functools
@@ -15,16 +14,15 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pyrocket.arguments import local_path, parse_size
+from pyrocket.arguments import parse_size
 from pyrocket.config import StoreConfig
-from pyrocket.errors import OptionError, PyrocketError
+from pyrocket.errors import PyrocketError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,23 +35,6 @@ _MAX_SIZE = 2**63 - 1
 Progress = Callable[[int, int, str], None]
 
 directory = click.argument("directory", type=click.Path())
-
-
-def _path(text: str) -> str:
-    try:
-        return local_path(text)
-    except OptionError as error:
-        raise click.BadParameter(f"{error.message} {error.remedy}") from None
-
-
-_PATH: dict[str, Any] = {
-    "metavar": "DIRECTORY",
-    "required": True,
-    "envvar": "PYROCKET_STORE",
-    "show_envvar": True,
-    "type": _path,
-    "help": "The store's directory, as a path or a file: URI.",
-}
 
 
 def _refuse_endpoint(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
@@ -85,14 +66,6 @@ def size(text: str) -> int:
     if found is None or found > _MAX_SIZE:
         raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
     return found
-
-
-def with_path_option(command: click.Command) -> click.Command:
-    """Return a copy of a command with `--path` in place of the argument DIRECTORY."""
-    option = click.Option(["--path", "directory"], **_PATH)
-    twin = copy(command)
-    twin.params = [option if one.name == "directory" else one for one in command.params]
-    return twin
 
 
 def broker_settings(command: Callable[..., int]) -> Callable[..., int]:

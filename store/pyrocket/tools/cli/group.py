@@ -8,7 +8,6 @@ import click
 from pyrocket.arguments import counted
 from pyrocket.config import MAX_QUEUES
 from pyrocket.errors import GroupNotFoundError
-from pyrocket.tools.cli.advise import advise
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 @click.group(cls=CommandGroup)
 def group() -> None:
     """List, show, create, alter, reset and delete consumer groups, and show their lag."""
-
-
-group.add_command(advise)
 
 
 @group.command("list")
@@ -355,10 +351,7 @@ def _check_group(target: Target, name: str) -> None:
 
 @click.group(cls=CommandGroup)
 def offset() -> None:
-    """Show and reset the offsets of consumer groups."""
-
-
-offset.add_command(reset)
+    """Show the offsets of consumer groups."""
 
 
 @offset.command("show")

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,7 @@ _format = click.option(
 _POLL_S = 0.5
 
 
-@click.command()
+@message.command()
 @topic_argument
 @place_options
 @click.option(
@@ -119,11 +118,6 @@ def tail(
     return OK
 
 
-_tail = copy(tail)
-_tail.hidden = True
-message.add_command(_tail)
-
-
 @message.command()
 @topic_argument
 @place_options
@@ -150,7 +144,7 @@ def show(
 ) -> int:
     """Show messages of TOPIC in order, starting at the oldest one, at an offset, or at a time.
 
-    `pyrocket topic tail` shows the newest.
+    `pyrocket message tail` shows the newest.
     """
     if offset is not None and (queue is None or since is not None):
         raise click.UsageError("Use --offset with --queue, and without --from.")

@@ -1,4 +1,4 @@
-"""`pyrocket store`: show and maintain a store, and set its retention."""
+"""`pyrocket store`: show and clean a store, and set its retention."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +9,7 @@ import click
 from pyrocket.arguments import format_size
 from pyrocket.config import Retention
 from pyrocket.engine.retention_rules import CleanReport
-from pyrocket.tools.cli.clean import clean_store, deleted
+from pyrocket.tools.cli.clean import clean, deleted
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -20,14 +20,10 @@ from pyrocket.tools.cli.frame import (
     exits,
     show_json,
     size,
-    with_path_option,
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.repair import repair
-from pyrocket.tools.cli.snapshot import snapshot
 from pyrocket.tools.cli.target import StoreInfo, Target
-from pyrocket.tools.cli.verify import verify
 
 KEEPS_ALL = Retention(hours=None)
 _NONE = "none"
@@ -36,7 +32,10 @@ _T = TypeVar("_T")
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Show, check, repair, clean and copy a store, and set how long it keeps messages."""
+    """Show and clean a store, and set how long it keeps messages."""
+
+
+store.add_command(clean)
 
 
 @store.command()
@@ -246,8 +245,3 @@ def retention_text(retention: Retention | None) -> str:
     if retention.total_bytes is not None:
         parts.append(f"at most {format_size(retention.total_bytes)} of log")
     return "; ".join(parts) or "as long as there is room on the disk"
-
-
-store.add_command(clean_store)
-for command in (repair, snapshot, verify):
-    store.add_command(with_path_option(command))

@@ -1,6 +1,5 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -239,21 +238,6 @@ class Target:
         """
         with open_sessions(self.place) as stores:
             return lags_of_all(stores, group)
-
-    def queues_of_group(self, group: str) -> dict[str, int]:
-        """Return the topics in which a group has offsets, without its retry topics, and the number
-        of read queues of each. Raises GroupNotFoundError.
-        """
-        from pyrocket.formats.system_topics import RETRY_PREFIX
-
-        with open_sessions(self.place) as stores:
-            consumed = {one.topic for one in lags_of_all(stores, group)}
-            found = Counter[str]()
-            for store in stores:
-                for name, topic in store.source.topics().items():
-                    if name in consumed and not name.startswith(RETRY_PREFIX):
-                        found[name] += topic.read_queues
-            return dict(sorted(found.items()))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets of a group in a topic: queue id → next offset to consume."""

@@ -1,4 +1,4 @@
-"""`pyrocket topic`: list, show, create, alter, delete and tail topics."""
+"""`pyrocket topic`: list, show, create, alter and delete topics."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,6 @@ from pyrocket.tools.cli.frame import (
     show_json,
     yes,
 )
-from pyrocket.tools.cli.message import tail
 from pyrocket.tools.cli.place import GivenPlace, complete_topics, place_options
 from pyrocket.tools.cli.show import iso, show_rows, show_table
 from pyrocket.tools.session import RouteRow, routes_at
@@ -45,7 +44,7 @@ _ordered = click.option(
 
 @click.group(cls=CommandGroup)
 def topic() -> None:
-    """List, show, create, alter and delete topics, and show their newest messages."""
+    """List, show, create, alter and delete topics, and show their brokers."""
 
 
 @topic.command("list")
@@ -237,9 +236,6 @@ def alter(
     else:
         _show_topics([found], with_kind=False)
     return OK
-
-
-topic.add_command(tail)
 
 
 @topic.command()

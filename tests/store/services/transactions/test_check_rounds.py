@@ -1,7 +1,6 @@
 """Rounds of checks: size, failures, threads, and saved cursors."""
 
 import threading
-import time
 from itertools import pairwise
 
 import pytest
@@ -10,20 +9,18 @@ from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.services.transactions.model import CheckPolicy
-from pyrocket.services.transactions.producer import MAX_REQUESTS, TransactionProducer
 from support.halves import (
     COMMIT,
     MINUTE,
     SECOND,
     UNKNOWN,
     Held,
-    Listener,
     halves,
     ops,
     rounds,
 )
 from support.inner import inner
-from support.stores import bodies, message, words
+from support.stores import message, words
 
 
 def test_a_round_sends_no_more_check_requests_than_the_producers_accept(store, one, clock):
@@ -32,7 +29,6 @@ def test_a_round_sends_no_more_check_requests_than_the_producers_accept(store, o
         one.send(message(b"%d" % n))
     assert rounds(one, clock) == [3]
     assert len(halves(store)) == 8, "messages about which no producer was asked are not renewed"
-    assert MAX_REQUESTS == 2000
 
 
 def test_many_messages_are_checked_in_parts(store, one, listener, clock):
@@ -58,52 +54,6 @@ def test_the_cursors_move_with_the_checks(path, store, one, listener, clock):
     assert page[HALF_CURSOR] == len(halves(store))
     assert page[OP_CURSOR] >= len(ops(store)) - 1, "the op cursor is at most one message behind"
     page.close()
-
-
-def test_a_message_is_not_checked_again_before_the_first_check_is_answered(
-    store, one, listener, clock
-):
-    """A slow listener must not use up the message's checks."""
-    one.send(message())
-    clock.now += MINUTE
-    for _ in range(20):
-        store.transactions.run_checks()
-        clock.now += MINUTE
-    assert len(halves(store)) == 2
-    listener.answer = COMMIT
-    assert one.check_now() == 1
-    assert bodies(store)[0] == [b"x"]
-
-
-def test_the_thread_of_a_producer_runs_checks(store):
-    """The thread waits by the machine's clock, not by the clock of the test."""
-    held = Held(store, timeout_ms=0, interval_ms=0)
-    inner(store).engine.clock.now += 1
-    listener = Listener(UNKNOWN)
-
-    def later(message):
-        return COMMIT if len(listener.checked) == 3 else UNKNOWN
-
-    listener.answer = later
-    with TransactionProducer(held, "pg", listener) as one:
-        one.send(message())
-        inner(store).engine.clock.now += 1
-        deadline = time.monotonic() + 20
-        while held.transactions.pending():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-            inner(store).engine.clock.now += 1
-    assert bodies(store)[0] == [b"x"]
-    assert not any("transaction checks" in thread.name for thread in threading.enumerate())
-
-
-def test_closing_the_store_stops_the_thread(open_store):
-    store = open_store()
-    one = TransactionProducer(Held(store), "pg", Listener())
-    store.close()
-    one._thread.join(10)
-    assert not one._thread.is_alive()
-    one.close()
 
 
 def test_cursors_are_saved_for_rocketmq_after_each_round(store, one, clock):
@@ -152,18 +102,12 @@ class Asked:
     def room(self):
         return self.free[0]
 
-    def is_asked(self, half):
-        return False
-
     def ask(self, request):
         if not (self.accepts and self.free[0] > 0):
             return False
         self.free[0] -= 1
         self.asked.append((request.message.msg_id, self.clock(), request.message))
         return True
-
-    def close(self):
-        pass
 
 
 def send_undecided(held, group, count=1):

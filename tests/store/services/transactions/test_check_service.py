@@ -180,20 +180,6 @@ def test_check_by_another_process_during_execution_is_harmless(store, elsewhere,
     assert committed.prepared_transaction_offset == copy.physical_offset
 
 
-def test_a_process_is_not_asked_about_a_message_that_it_is_executing(store, listener, clock):
-    """A listener would not find the result of the transaction yet."""
-
-    def slow(message, arg):
-        assert rounds(one, clock, 3) == [0, 0, 0]
-        return UNKNOWN
-
-    listener.state = slow
-    with producer(store, "pg", listener) as one:
-        one.send(message())
-        assert len(halves(store)) == 1
-        assert rounds(one, clock) == [1], "then it is"
-
-
 def test_clock_set_back_does_not_delay_checks(one, clock):
     one.send(message())
     rounds(one, clock)

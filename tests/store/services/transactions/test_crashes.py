@@ -76,7 +76,7 @@ def test_after_a_crash_in_a_send_or_decision_a_message_is_committed_at_most_once
     tmp_path, monkeypatch, clock, body
 ):
     def act(store, one):
-        one._listener.state = ANSWERS[body]
+        one.listener.state = ANSWERS[body]
         one.send(message(body))
 
     found = set()

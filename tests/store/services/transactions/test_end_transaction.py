@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.disk.shared_state import PUBLISHED
-from pyrocket.errors import GroupNameError, MessageError, StoreReadOnlyError, TransactionError
+from pyrocket.errors import MessageError, StoreReadOnlyError, TransactionError
 from pyrocket.services.transactions.model import HalfMessageRef
 from support.halves import (
     COMMIT,
@@ -150,17 +150,6 @@ def test_a_delayed_transactional_message_is_rejected(store, one, delay):
         one.send(message(**delay))
     assert caught.value.code == "TRANSACTION_DELAYED"
     assert halves(store) == []
-
-
-def test_an_invalid_group_name_is_rejected(store):
-    with pytest.raises(GroupNameError):
-        producer(store, "no group!")
-
-
-def test_a_closed_producer_sends_nothing(one):
-    one.close()
-    with pytest.raises(TransactionError, match="closed"):
-        one.send(message())
 
 
 def test_read_only_store_has_no_producers_but_lists_pending(sent, open_store):

@@ -38,7 +38,7 @@ def document(where):
 
 
 def bodies(document, topic="t"):
-    return [one["body"] for one in document("topic", "tail", topic)["messages"]]
+    return [one["body"] for one in document("message", "tail", topic)["messages"]]
 
 
 def resent(document, group="billing"):
@@ -87,7 +87,7 @@ def test_a_copy_keeps_its_keys_and_can_die_and_be_resent_again(path):
         letter(store, 1)
     on = ("--path", path, "--json")
     run("dlq", "resend", "billing", "--all", *on)
-    (copy,) = json.loads(run("topic", "tail", "t", *on).stdout)["messages"]
+    (copy,) = json.loads(run("message", "tail", "t", *on).stdout)["messages"]
     assert copy["keys"][0] == "k1"
     with Store.open(path) as store:
         keys = " ".join(copy["keys"])
@@ -95,7 +95,7 @@ def test_a_copy_keeps_its_keys_and_can_die_and_be_resent_again(path):
         append_as_broker(store, "%DLQ%billing", own, 0, body=b"dead again")
     (sent,) = json.loads(run("dlq", "resend", "billing", "--all", *on).stdout)["messages"]
     assert sent["msgId"] == copy["msgId"]
-    newest = json.loads(run("topic", "tail", "t", "--count", 1, *on).stdout)["messages"][0]
+    newest = json.loads(run("message", "tail", "t", "--count", 1, *on).stdout)["messages"][0]
     assert (newest["body"], len(newest["keys"])) == ("dead again", 2)
 
 

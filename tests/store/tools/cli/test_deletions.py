@@ -134,9 +134,13 @@ def test_a_retention_that_deletes_nothing_more_is_set_without_a_question(path):
 def test_the_question_counts_the_messages_that_the_cleaning_deletes(path):
     with Store.open(path, create=True, config=SMALL) as store:
         fill(store)
-    asked = run("clean", path, "--total-bytes", "8k", answer="n\n").stderr
-    planned = json.loads(run("clean", path, "--total-bytes", "8k", "--dry-run", "--json").stdout)
-    done = json.loads(run("clean", path, "--total-bytes", "8k", "--yes", "--json").stdout)
+    asked = run("store", "clean", "--path", path, "--total-bytes", "8k", answer="n\n").stderr
+    planned = json.loads(
+        run("store", "clean", "--path", path, "--total-bytes", "8k", "--dry-run", "--json").stdout
+    )
+    done = json.loads(
+        run("store", "clean", "--path", path, "--total-bytes", "8k", "--yes", "--json").stdout
+    )
     with Store.open(path, read_only=True) as store:
         left = store.offsets("t")[0]
     assert planned["messages"] == done["messages"] == left.minimum
@@ -152,7 +156,7 @@ def test_a_damaged_queue_does_not_prevent_a_cleaning(path):
     with Store.open(path, create=True, config=SMALL) as store:
         store.append(Message(topic="t", body=b"x"))
     count = len(log_files(path))
-    assert run("clean", path, "--total-bytes", "8k", "--yes").exit_code == 0
+    assert run("store", "clean", "--path", path, "--total-bytes", "8k", "--yes").exit_code == 0
     assert len(log_files(path)) < count
 
 

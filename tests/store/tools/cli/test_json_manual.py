@@ -23,17 +23,17 @@ ANYWHERE = """
     message find t --key k; message consume t --group billing; message send t hello
     dlq list billing; dlq resend billing --all --to t
     group show slow; group show billing; group alter slow --fifo; group lag; store info
-    broker status; group advise billing --peak 9 --cpu-ms 1 --wait-ms 2
+    broker status
 """
 ON_A_DIRECTORY = """
-    topic create new; topic delete new --dry-run; topic tail t; message tail t; message show t
+    topic create new; topic delete new --dry-run; message tail t; message show t
     dlq resend billing --all --dry-run; group list; group show billing; group create etl
-    group alter etl --fifo; group reset etl t --to latest; offset reset etl t --to earliest
+    group alter etl --fifo; group reset etl t --to latest
     offset show billing; group delete etl --yes; store retention
     store retention --retention-hours 72
     store retention --retention-bytes 0 --dry-run; dlq purge billing; store info
     bench --seconds 0.1
-    store clean --total-bytes 0 --dry-run; store verify; store repair --dry-run
+    store clean --total-bytes 0 --dry-run
 """
 
 
@@ -102,10 +102,7 @@ def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
     overwrite(queue_files(path)[0], bytes(20), 40)
     check("verify", path)
     check("repair", path, "--dry-run")
-    check("clean", path, "--total-bytes", 0, "--dry-run")
     check("snapshot", path, tmp_path / "a")
-    check("store", "snapshot", "--path", path, tmp_path / "b")
-    check("aliases")
     fields = {(name, field) for name, known in SHAPES.items() for field in known}
     unseen = {name for name, _ in fields - checker.seen}
     assert {name for name in unseen if not name.startswith(("checkpoint", "doctor"))} == (

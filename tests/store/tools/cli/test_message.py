@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from pyrocket import Message, Store
-from support.commands import document_on, run_on
+from support.commands import document_on, run, run_on
 from support.stores import SMALL, snapshot
 
 EVIL = b"\x1b[2J\r\n\xff"
@@ -42,9 +42,9 @@ def test_tail_shows_the_newest_messages_of_all_queues_in_log_order(path):
     assert snapshot(path) == before
 
 
-@pytest.mark.parametrize("command", ["tail", "show", "query"])
+@pytest.mark.parametrize("command", ["tail", "show", "find"])
 def test_a_count_of_zero_is_rejected(path, command):
-    arguments = ["--key", "k"] if command == "query" else []
+    arguments = ["--key", "k"] if command == "find" else []
     done = run_on(path, "message", command, "t", *arguments, "--count", 0)
     assert done.exit_code == 2
     assert "--count" in done.stderr
@@ -55,7 +55,7 @@ def test_tail_reads_the_messages_that_a_repair_truncated(path):
     damaged = bytearray(log.read_bytes())
     damaged[88] ^= 1
     log.write_bytes(damaged)
-    done = run_on(path, "store", "repair", "--cut", "--yes")
+    done = run("repair", path, "--cut", "--yes")
     assert "removes 2 complete messages" in done.stderr
     (cut,) = (path / "pyrocket").glob("cut-*")
     assert bodies(cut, "message", "tail", "t") == ["bä", EVIL]
@@ -80,7 +80,7 @@ def test_bodies_that_are_not_utf_8_are_marked_base64(path):
 
 
 def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
-    run_on(path, "message", "produce", "t", "x" * 3000)
+    run_on(path, "message", "send", "t", "x" * 3000)
     line = run_on(path, "message", "tail", "t", "--count", 1).stdout
     assert line.endswith("x… (3,000 bytes)\n")
     assert len(line) < 1200
@@ -88,16 +88,16 @@ def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
 
 
 def test_messages_are_found_by_key_and_by_id(path):
-    assert bodies(path, "message", "query", "t", "--key", "k-1") == ["a", EVIL]
-    assert bodies(path, "message", "query", "t", "--key", "k-1", "--count", 1) == [EVIL]
-    first = document_on(path, "message", "query", "t", "--key", "k-1")["messages"][0]
-    assert bodies(path, "message", "query", "t", "--id", first["msgId"]) == ["a"]
+    assert bodies(path, "message", "find", "t", "--key", "k-1") == ["a", EVIL]
+    assert bodies(path, "message", "find", "t", "--key", "k-1", "--count", 1) == [EVIL]
+    first = document_on(path, "message", "find", "t", "--key", "k-1")["messages"][0]
+    assert bodies(path, "message", "find", "t", "--id", first["msgId"]) == ["a"]
 
 
 def test_a_query_without_a_result_exits_with_1(path):
-    assert bodies(path, "message", "query", "t", "--key", "none", status=1) == []
-    assert bodies(path, "message", "query", "t", "--id", "0" * 32, status=1) == []
-    done = run_on(path, "message", "query", "t", "--key", "none")
+    assert bodies(path, "message", "find", "t", "--key", "none", status=1) == []
+    assert bodies(path, "message", "find", "t", "--id", "0" * 32, status=1) == []
+    done = run_on(path, "message", "find", "t", "--key", "none")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr
 
@@ -105,21 +105,21 @@ def test_a_query_without_a_result_exits_with_1(path):
 @pytest.mark.parametrize("arguments", [[], ["--key", "k", "--id", "i"]])
 def test_a_query_needs_either_key_or_id(path, arguments):
     assert (
-        document_on(path, "message", "query", "t", *arguments, status=2)["error"]["code"] == "USAGE"
+        document_on(path, "message", "find", "t", *arguments, status=2)["error"]["code"] == "USAGE"
     )
 
 
 def test_a_message_is_sent_with_all_its_fields(path):
     fields = ["--tags", "T", "--key", "k-8", "--key", "k-9", "--property", "city=A=B"]
-    (sent,) = document_on(path, "message", "produce", "t", "hi", "--queue", 1, *fields)["messages"]
+    (sent,) = document_on(path, "message", "send", "t", "hi", "--queue", 1, *fields)["messages"]
     assert (sent["queueId"], sent["queueOffset"]) == (1, 2)
-    (found,) = document_on(path, "message", "query", "t", "--id", sent["msgId"])["messages"]
+    (found,) = document_on(path, "message", "find", "t", "--id", sent["msgId"])["messages"]
     assert (found["body"], found["tags"], found["keys"]) == ("hi", "T", ["k-8", "k-9"])
     assert found["properties"] == {"city": "A=B"}
 
 
 def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
-    done = run_on(path, "message", "produce", "t", "--queue", 0, answer=b"x\n\xff y\nlast")
+    done = run_on(path, "message", "send", "t", "--queue", 0, answer=b"x\n\xff y\nlast")
     assert done.exit_code == 0
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
         ["queue=0", f"offset={offset}"] for offset in (1, 2, 3)
@@ -129,25 +129,25 @@ def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
 
 def test_a_file_is_sent_as_one_message(path, tmp_path):
     (tmp_path / "body").write_bytes(EVIL)
-    run_on(path, "message", "produce", "t", "--file", tmp_path / "body")
+    run_on(path, "message", "send", "t", "--file", tmp_path / "body")
     assert bodies(path, "message", "tail", "t", "--count", 1) == [EVIL]
-    missing = document_on(path, "message", "produce", "t", "--file", tmp_path / "none", status=2)
+    missing = document_on(path, "message", "send", "t", "--file", tmp_path / "none", status=2)
     assert "none" in missing["error"]["message"]
 
 
 def test_the_error_for_an_invalid_line_has_its_number_and_the_lines_before_are_sent(path):
     lines = b"fine\n" + os.urandom(5 << 20).replace(b"\n", b"") + b"\nnever"
-    error = document_on(path, "message", "produce", "t", answer=lines, status=2)["error"]
+    error = document_on(path, "message", "send", "t", answer=lines, status=2)["error"]
     assert error["message"].startswith("line 2: ")
     assert "All lines before it were sent" in error["message"]
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
 
 
 def test_a_mistyped_topic_is_not_created_unless_asked_for(path):
-    refused = document_on(path, "message", "produce", "tt", "x", status=2)["error"]
+    refused = document_on(path, "message", "send", "tt", "x", status=2)["error"]
     assert refused["code"] == "TOPIC_NOT_FOUND"
     assert "--create-topic" in refused["remedy"]
-    assert run_on(path, "message", "produce", "tt", "x", "--create-topic").exit_code == 0
+    assert run_on(path, "message", "send", "tt", "x", "--create-topic").exit_code == 0
     assert bodies(path, "message", "tail", "tt") == ["x"]
 
 
@@ -158,7 +158,7 @@ def start(path, *arguments, **options):
 
 def test_a_closed_pipe_ends_the_command_silently(path):
     """The reader closes the pipe after the first line, as `| head -1` does."""
-    with start(path, "produce", "t", stdin=subprocess.PIPE) as sending:
+    with start(path, "send", "t", stdin=subprocess.PIPE) as sending:
         sending.stdin.write(b"one\n")
         sending.stdin.flush()
         assert sending.stdout.readline().startswith(b"queue=")
@@ -173,7 +173,7 @@ def test_a_closed_pipe_ends_the_command_silently(path):
 def test_ctrl_c_keeps_sent_messages_and_closes_the_store(path):
     # Background processes of a script, and their children, ignore Ctrl-C.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    with start(path, "produce", "t", stdin=subprocess.PIPE, **heard) as sending:
+    with start(path, "send", "t", stdin=subprocess.PIPE, **heard) as sending:
         sending.stdin.write(b"one\n")
         sending.stdin.flush()
         assert sending.stdout.readline().startswith(b"queue=")
@@ -186,7 +186,7 @@ def test_ctrl_c_keeps_sent_messages_and_closes_the_store(path):
 
 def test_characters_that_the_output_cannot_encode_are_escaped(path):
     """This happens under cron, or in a terminal with a single-byte encoding."""
-    run_on(path, "message", "produce", "t", "東ä")
+    run_on(path, "message", "send", "t", "東ä")
     settings = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     with start(path, "tail", "t", env=settings) as showing:
         shown, errors = showing.stdout.read(), showing.stderr.read()

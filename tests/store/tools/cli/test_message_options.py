@@ -56,7 +56,7 @@ BODY = ("--format", "{body}")
 @pytest.mark.parametrize(
     ("command", "count", "found"),
     [
-        ("topic tail", 2, ["m20", "m30"]),
+        ("message tail", 2, ["m20", "m30"]),
         ("message tail", 9, ["m0", "m10", "m20", "m30"]),
         ("message show", 2, ["m0", "m10"]),
     ],
@@ -70,7 +70,7 @@ def test_a_wrong_condition_or_template_is_refused_with_an_example(where):
     for option in (("--where", "price >"), ("--format", "{bodi}"), ("--format", "{")):
         done = run("message", "show", "t", *option, *where)
         assert (done.exit_code, option[0] in done.stderr) == (2, True)
-    assert "offset, id, stored, tags" in run("topic", "tail", "t", "--format", "{x}").stderr
+    assert "offset, id, stored, tags" in run("message", "tail", "t", "--format", "{x}").stderr
 
 
 def test_format_prints_the_fields_of_a_message(lines):
@@ -82,7 +82,7 @@ def test_format_prints_the_fields_of_a_message(lines):
 
 
 def test_follow_prints_new_messages_until_it_is_interrupted(where):
-    command = [sys.executable, "-m", "pyrocket", "topic", "tail", "t", "--follow", "--count", "1"]
+    command = [sys.executable, "-m", "pyrocket", "message", "tail", "t", "--follow", "--count", "1"]
     command += [*BODY, "--where", "price > 38 OR price IS NULL", *where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
         assert tail.stdout.readline() == b"m39\n"
@@ -94,16 +94,16 @@ def test_follow_prints_new_messages_until_it_is_interrupted(where):
 
 
 def test_follow_is_refused_with_json(where):
-    done = run("topic", "tail", "t", "--follow", "--json", *where)
+    done = run("message", "tail", "t", "--follow", "--json", *where)
     assert json.loads(done.stdout)["error"]["code"] == "USAGE"
 
 
 def test_a_message_with_a_delay_is_delivered_later(where):
     sent = time.time()
     run("message", "send", "t", "later", "--delay", "1s", *where)
-    assert run("topic", "tail", "t", "--count", 1, *BODY, *where).stdout == "m39\n"
+    assert run("message", "tail", "t", "--count", 1, *BODY, *where).stdout == "m39\n"
     deadline = time.monotonic() + 60
-    while run("topic", "tail", "t", "--count", 1, *BODY, *where).stdout != "later\n":
+    while run("message", "tail", "t", "--count", 1, *BODY, *where).stdout != "later\n":
         assert time.monotonic() < deadline
         if where[0] == "--path":  # Without a broker, a writer delivers.
             with Store.open(where[1]) as store:
@@ -114,14 +114,14 @@ def test_a_message_with_a_delay_is_delivered_later(where):
 
 def test_each_line_can_have_a_key(where, lines):
     run("message", "send", "t", "--key-separator", ":", *where, answer=b"k-1:a:b\nk-2:\n")
-    assert lines("topic", "tail", "t", "--count", 2, "--format", "{keys}={body}") == [
+    assert lines("message", "tail", "t", "--count", 2, "--format", "{keys}={body}") == [
         "k-1=a:b",
         "k-2=",
     ]
     done = run("message", "send", "t", "--key-separator", ":", *where, answer=b"k-3:c\nd\n")
     assert (done.exit_code, "line 2 does not contain ':'" in done.stderr) == (2, True)
     assert "CLI_KEY_MISSING" in done.stderr
-    assert lines("topic", "tail", "t", "--count", 1, *BODY) == ["c"]
+    assert lines("message", "tail", "t", "--count", 1, *BODY) == ["c"]
     for wrong in (["x"], ["--key", "k"]):
         assert run("message", "send", "t", *wrong, "--key-separator", ":", *where).exit_code == 2
 
@@ -160,7 +160,7 @@ def completed(words, incomplete):
 def test_topics_and_groups_are_completed(where):
     for words, begin, names in (
         ("topic show", "", ["t"]),
-        ("topic tail", "t", ["t"]),
+        ("message tail", "t", ["t"]),
         ("message send", "x", []),
         ("group lag", "b", ["billing"]),
         ("dlq resend", "", ["billing"]),

@@ -14,7 +14,6 @@ from pyrocket.client.embedded import SharedBroker
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.rpc.tls import Certificate
 from pyrocket.tools import notebook
-from pyrocket.tools.cli.command_group import ALIASES
 from support.broker import join_group, served
 from support.certificates import write_certificate
 from support.commands import run
@@ -92,7 +91,7 @@ def test_a_topic_is_created_and_deleted(cli, document):
 
 @pytest.mark.parametrize(
     "command",
-    ["topic show tt", "topic delete tt --yes", "topic tail tt", "message find tt --key k"],
+    ["topic show tt", "topic delete tt --yes", "message tail tt", "message find tt --key k"],
 )
 def test_the_error_for_an_unknown_topic_suggests_the_nearest(document, command):
     error = document(*command.split(), status=2)["error"]
@@ -119,11 +118,11 @@ def test_messages_are_sent_and_tailed(cli, document):
         ["queue=0", "offset=1"],
         ["queue=0", "offset=2"],
     ]
-    found = document("topic", "tail", "sent", "--count", 3)["messages"]
+    found = document("message", "tail", "sent", "--count", 3)["messages"]
     assert [one["body"] for one in found] == ["hello", "x", "/w=="]
     assert (found[0]["msgId"], found[0]["tags"]) == (first["msgId"], "T")
-    assert cli("topic", "tail", "sent", "--queue", 0).stdout.count("\n") == 3
-    assert document("topic", "tail", "sent", "--queue", 1, status=2)["error"]["code"]
+    assert cli("message", "tail", "sent", "--queue", 0).stdout.count("\n") == 3
+    assert document("message", "tail", "sent", "--queue", 1, status=2)["error"]["code"]
     refused = document("message", "send", "snt", "x", status=2)["error"]
     assert (refused["code"], "--create-topic" in refused["remedy"]) == ("TOPIC_NOT_FOUND", True)
     assert cli("message", "send", "made", "x", "--create-topic").exit_code == 0
@@ -150,13 +149,13 @@ def test_dead_letters_are_listed_and_resent(cli, document):
     assert cli("dlq", "list", "billing", "--count", 1).stdout.startswith("topic=u id=")
     planned = document("dlq", "resend", "billing", "--all", "--dry-run")["messages"]
     assert [one["newMsgId"] for one in planned] == [None, None]
-    assert document("topic", "tail", "u")["messages"] == []
+    assert document("message", "tail", "u")["messages"] == []
     (sent,) = document("dlq", "resend", "billing", "--id", second["msgId"])["messages"]
-    (found,) = document("topic", "tail", "u")["messages"]
+    (found,) = document("message", "tail", "u")["messages"]
     assert (found["body"], found["tags"], found["msgId"]) == ("deader", "T", sent["newMsgId"])
     shown = cli("dlq", "resend", "billing", "--id", first["msgId"]).stdout
     assert first["msgId"] in shown
-    assert [one["body"] for one in document("topic", "tail", "u")["messages"]][-1] == "dead"
+    assert [one["body"] for one in document("message", "tail", "u")["messages"]][-1] == "dead"
     assert found["properties"] == {"mine": "1"}
     assert "would be sent" in cli("dlq", "resend", "billing", "--all", "--dry-run").stdout
     assert document("dlq", "resend", "billing", status=2)["error"]["code"] == "USAGE"
@@ -263,9 +262,8 @@ def member(where, cli):
     cli("group", "delete", "busy", "--yes")
 
 
-@pytest.mark.parametrize("command", ["group", "offset"])
-def test_a_group_with_members_is_reset_only_with_force(document, member, command):
-    reset = command, "reset", "busy", "t", "--to", "latest"
+def test_a_group_with_members_is_reset_only_with_force(document, member):
+    reset = "group", "reset", "busy", "t", "--to", "latest"
     refused = document(*reset, status=2)["error"]
     assert refused["code"] == "GROUP_HAS_MEMBERS"
     assert member in refused["message"]
@@ -281,7 +279,7 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert (planned["dryRun"], planned["offsets"]) == (True, ends)
     assert document("offset", "show", "etl", status=1) == {"offsets": []}
     assert document("group", "reset", "etl", "t", "--to", "latest")["offsets"] == ends
-    assert document("offset", "reset", "etl", "t", "--offset", "0=1")["offsets"][0] == {
+    assert document("group", "reset", "etl", "t", "--offset", "0=1")["offsets"][0] == {
         "queueId": 0,
         "before": 3,
         "after": 1,
@@ -293,9 +291,8 @@ def test_a_group_is_created_shown_reset_and_deleted(cli, document):
     assert "would be" in cli("group", "reset", "etl", "t", "--to", 0, "--dry-run").stdout
     ago = document("group", "reset", "etl", "t", "--to", "-2h", "--dry-run")["offsets"]
     assert [one["after"] for one in ago] == [0, 0]
-    for command in ("group", "offset"):
-        shown = cli(command, "reset", "etl", "t", "--offset", "0=1").stdout
-        assert shown.splitlines()[-2].split() == ["0", "1", "1"]
+    shown = cli("group", "reset", "etl", "t", "--offset", "0=1").stdout
+    assert shown.splitlines()[-2].split() == ["0", "1", "1"]
     found = document("group", "show", "etl")
     assert (found["group"], found["topics"][0]["lag"]) == ("etl", 2)
     assert "retryMaxTimes" in cli("group", "show", "etl").stdout
@@ -345,7 +342,6 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
         ("group create a/b", "GROUP_ILLEGAL"),
         ("group list billing", "USAGE"),
         ("topic list --kind t", "USAGE"),
-        ("offset reset billing t --to soon", "CLI_TIME"),
         ("offset show bilin", "GROUP_NOT_FOUND"),
         ("group reset billing t", "USAGE"),
         ("group reset billing t --to soon", "CLI_TIME"),
@@ -383,31 +379,12 @@ def test_bench_measures_rates_and_a_reference(cli, document):
     assert document("bench", "--seconds", 0, status=2)["error"]["code"] == "USAGE"
 
 
-@pytest.mark.parametrize(
-    ("alias", "first"),
-    [
-        ("topicList", "topics"),
-        ("topicStatus t", "topic"),
-        ("updateTopic t", "topic"),
-        ("queryMsgByKey t --key k-1", "messages"),
-        ("message query t --key k-1", "messages"),
-        ("consumerProgress billing", "lag"),
-        ("store set", "path"),
-    ],
-)
-def test_the_names_of_mqadmin_are_aliases(document, alias, first):
-    assert next(iter(document(*alias.split()))) == first
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["store verify", "store repair", "store snapshot x", "verify", "repair", "snapshot", "clean"],
-)
+@pytest.mark.parametrize("command", ["verify", "repair", "snapshot"])
 def test_commands_that_need_the_files_reject_an_endpoint(command):
-    done = run(*command.split(), "--endpoint", "localhost:1")
+    done = run(command, "--endpoint", "localhost:1")
     assert done.exit_code == 2
     assert "on the broker's machine" in done.stderr
-    assert f"pyrocket {command.removesuffix(' x')}`" in done.stderr
+    assert f"pyrocket {command}`" in done.stderr
 
 
 def test_an_unreachable_endpoint_is_reported_within_seconds():
@@ -524,7 +501,7 @@ def test_missing_rights_and_wrong_secrets_are_errors(secured):
     address, certificate, _ = secured
     options = ["--endpoint", address, "--tls", "--ca", certificate, "--json"]
     reader = {"PYROCKET_ACCESS_KEY": "reader", "PYROCKET_SECRET_KEY": "the reader's secret"}
-    assert run("topic", "tail", "t", *options, **reader).exit_code == 0
+    assert run("message", "tail", "t", *options, **reader).exit_code == 0
     listed = run("topic", "list", *options, **reader)
     assert [one["topic"] for one in json.loads(listed.stdout)["topics"]] == ["t"]
     assert run("topic", "show", "t", *options, **reader).exit_code == 0
@@ -564,17 +541,6 @@ def test_a_secret_cannot_be_given_as_an_option():
     assert (given.exit_code, "No such option" in given.stderr) == (2, True)
     with pytest.raises(OptionError, match="secret-key-file"):
         notebook.at("localhost:1", secret_key_file="/none")
-
-
-def test_aliases_run_their_commands_and_are_listed():
-    listed = json.loads(run("aliases", "--json").stdout)["aliases"]
-    assert listed == ALIASES
-    for alias, command in ALIASES.items():
-        shown = run(*alias.split(), "--help")
-        assert (shown.exit_code, command.split(" --")[0] in shown.stdout) == (0, True), alias
-    assert "updateTopic" in run("aliases").stdout
-    assert "updateTopic" not in run("--help").stdout
-    assert run("aliases", "--jsn").exit_code == 2
 
 
 def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.tools.cli.frame import size as parse
 from support.commands import run
-from support.stores import SMALL, filled, message, overwrite, queue_files, reboot, snapshot
+from support.stores import SMALL, filled, message, snapshot
 
 
 @pytest.fixture
@@ -36,24 +36,10 @@ def test_sizes_are_shown_in_mib(path):
     shown = run("store", "info", "--path", path).stdout
     assert "1.5 MiB, offsets" in shown
     assert "log files of       3.0 MiB" in shown
-    assert "1 message in 1.5 MiB of log" in run("store", "verify", "--path", path).stdout
+    assert "1 message in 1.5 MiB of log" in run("verify", path).stdout
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["--path", "PYROCKET_STORE"])
-def test_a_store_is_verified_and_repaired_by_path_or_environment(sound, named):
-    arguments = ["--path", sound] if named else []
-    environment = {} if named else {"PYROCKET_STORE": str(sound)}
-    assert run("store", "verify", *arguments, **environment).exit_code == 0
-    reboot(sound)
-    overwrite(queue_files(sound)[1], bytes(20), 40)
-    assert run("store", "verify", *arguments, **environment).exit_code == 1
-    assert run("store", "repair", "--yes", *arguments, **environment).exit_code == 0
-    assert run("store", "verify", *arguments, **environment).exit_code == 0
-
-
-def test_a_store_is_copied_and_cleaned_by_path(sound, tmp_path):
-    copied = run("store", "snapshot", "--path", sound, tmp_path / "copy", "--json")
-    assert json.loads(copied.stdout)["path"] == str(tmp_path / "copy")
+def test_a_store_is_cleaned_by_path(sound):
     cleaned = run("store", "clean", "--path", sound, "--total-bytes", "4k", "--dry-run", "--json")
     assert json.loads(cleaned.stdout)["logFiles"]
 

@@ -1,4 +1,4 @@
-"""`pyrocket verify`, `repair`, `clean` and `snapshot`: exit codes, JSON and text output."""
+"""`pyrocket verify`, `repair`, `snapshot` and `store clean`: exit codes, JSON and text output."""
 
 import errno
 import io
@@ -28,7 +28,7 @@ from support.stores import (
 ERASED = "\x1b[2K"
 """The escape sequence that clears a terminal line."""
 
-COMMANDS = ["clean", "repair", "snapshot", "verify"]
+COMMANDS = ["repair", "snapshot", "verify"]
 
 
 @pytest.fixture
@@ -103,31 +103,31 @@ def test_options_set_index_sizes_that_cannot_be_determined(path):
     shutil.rmtree(path / "pyrocket")
     given = ["--index-slots", 20, "--index-items", 100]
     assert list(document("verify", path, status=1)["counts"]) == ["INDEX_GEOMETRY"]
-    done = run("clean", path, "--hours", 1)
+    done = run("store", "clean", "--path", path, "--hours", 1)
     assert done.exit_code == 2
     assert "--index-slots" in done.stderr
     assert document("verify", path, *given)["ok"]
     assert not document("repair", path, "--yes", *given)["after"]["findings"]
-    assert run("clean", path, "--hours", 1).exit_code == 0
+    assert run("store", "clean", "--path", path, "--hours", 1).exit_code == 0
     assert document("verify", path)["findings"] == []
 
 
 def test_the_clean_command_deletes_the_oldest_log_files(sound):
     count = len(log_files(sound))
-    planned = document("clean", sound, "--total-bytes", 8192, "--dry-run")
+    planned = document("store", "clean", "--path", sound, "--total-bytes", 8192, "--dry-run")
     assert (planned["dryRun"], len(planned["logFiles"])) == (True, count - 2)
     assert len(log_files(sound)) == count
-    done = run("clean", sound, "--total-bytes", 8192, "--yes")
+    done = run("store", "clean", "--path", sound, "--total-bytes", 8192, "--yes")
     assert done.exit_code == 0
     assert f"{count - 2} log files" in done.output
     assert len(log_files(sound)) == 2
-    assert document("clean", sound, "--hours", 1000)["logFiles"] == []
+    assert document("store", "clean", "--path", sound, "--hours", 1000)["logFiles"] == []
 
 
 @pytest.mark.parametrize("limit", [["--hours", "nan"], ["--hours", -1], ["--total-bytes", -1]])
 def test_a_cleaning_with_an_invalid_limit_deletes_nothing(sound, limit):
     before = log_files(sound)
-    assert run("clean", sound, *limit).exit_code == 2
+    assert run("store", "clean", "--path", sound, *limit).exit_code == 2
     assert log_files(sound) == before
 
 
@@ -139,7 +139,7 @@ def test_the_clean_command_reports_kept_files_with_the_reason(sound, dry_run):
         store.append_batch(batch(numbered(60), 0), topic="t")
     before = log_files(sound)
     limit = ["--total-bytes", 0, *dry_run]
-    output = document("clean", sound, *limit, *([] if dry_run else ["--yes"]))
+    output = document("store", "clean", "--path", sound, *limit, *([] if dry_run else ["--yes"]))
     stays = [each.name for each in before if int(each.name) >= held][:-1]
     assert [one["name"] for one in output["keptFiles"]] == stays
     assert {one["heldBy"] for one in output["keptFiles"]} == {
@@ -150,7 +150,7 @@ def test_the_clean_command_reports_kept_files_with_the_reason(sound, dry_run):
     assert output["logStart"] == held
     there = [each.name for each in log_files(sound)]
     assert there == ([each.name for each in before] if dry_run else [*stays, there[-1]])
-    text = run("clean", sound, *limit).output
+    text = run("store", "clean", "--path", sound, *limit).output
     kept = "would be kept" if dry_run else "kept"
     assert all(f"commitlog/{name} {kept} (held by delayed messages" in text for name in stays)
     assert f"The log {'would begin' if dry_run else 'begins'} at {held}." in text
@@ -182,7 +182,7 @@ def test_the_reason_why_files_were_not_linked_is_a_warning(sound, tmp_path, monk
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_errors_exit_with_2_and_a_remedy(command, tmp_path):
-    more = {"clean": ["--hours", 1], "snapshot": [tmp_path / "copy"]}.get(command, [])
+    more = [tmp_path / "copy"] if command == "snapshot" else []
     done = run(command, tmp_path / "nothing", *more)
     assert done.exit_code == 2
     assert "Error [STORE_NOT_FOUND]" in done.stderr
@@ -201,7 +201,7 @@ def test_a_file_system_error_is_reported(sound, tmp_path, monkeypatch):
     assert document("verify", sound, status=2)["error"]["code"] == "OS_ERROR"
 
 
-WRONG = ["verify", "clean x", "clean x --hours long", "repair x --what", "verify x --index-slots 5"]
+WRONG = ["verify", "repair x --what", "verify x --index-slots 5"]
 
 
 @pytest.mark.parametrize("arguments", [each.split() for each in WRONG], ids=WRONG)

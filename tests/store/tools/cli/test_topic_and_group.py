@@ -138,5 +138,5 @@ def test_a_reset_of_a_mistyped_group_is_refused_and_creates_nothing(path):
         assert "'billing'" in error["remedy"]
         assert "--create" in error["remedy"]
     assert "bilin" not in {one["group"] for one in document_on(path, "group", "list")["groups"]}
-    document_on(path, "offset", "reset", "bilin", "t", "--to", "latest", "--create")
+    document_on(path, "group", "reset", "bilin", "t", "--to", "latest", "--create")
     assert "bilin" in {one["group"] for one in document_on(path, "group", "list")["groups"]}

@@ -1,17 +1,13 @@
 """A transactional send: half message, local transaction, and decision."""
 
 import threading
-from dataclasses import replace
 
 import pytest
 from pyrocket import Message
 from pyrocket.disk import io
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.message import SendStatus
-from support.halves import COMMIT, ROLLBACK, UNKNOWN, Listener, halves, ops, producer, queue, truth
-from support.stores import SMALL, bodies, message
+from support.halves import COMMIT, ROLLBACK, Listener, halves, ops, producer, queue, truth
+from support.stores import bodies, message
 
 
 def test_a_committed_message_is_visible_and_has_rocketmqs_properties(store, clock):
@@ -50,42 +46,6 @@ def test_a_rolled_back_message_never_becomes_visible(store):
         assert one.send(message()).state is ROLLBACK
     assert bodies(store)[0] == []
     assert ops(store) == [0]
-    assert store.transactions.pending() == []
-
-
-@pytest.mark.parametrize("answer", [None, UNKNOWN, "COMMIT", 1])
-def test_invalid_listener_result_leaves_message_undecided(store, answer):
-    with producer(store, listener=Listener(answer)) as one:
-        assert one.send(message()).state is UNKNOWN
-    assert len(store.transactions.pending()) == 1
-    assert ops(store) == []
-
-
-def test_listener_exception_leaves_message_undecided(store, caplog):
-    def fail(message, arg):
-        raise RuntimeError("database gone")
-
-    with producer(store, listener=Listener(fail)) as one:
-        result = one.send(message())
-    assert (result.state, result.error) == (UNKNOWN, None)
-    assert "database gone" in caplog.text
-    assert len(store.transactions.pending()) == 1
-
-
-def test_a_message_whose_flush_times_out_is_rolled_back_without_execution(open_store, path):
-    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
-    listener = Listener(COMMIT)
-    with producer(store, listener=listener) as one:
-        assert one.send(message(b"a")).status is SendStatus.SEND_OK
-        stuck = FileLock(Layout(path).flush_lock)
-        assert stuck.try_lock()
-        late = one.send(message(b"b"))
-        stuck.close()
-        assert (late.status, late.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
-        assert late.error is None
-    assert [seen.body for seen, _ in listener.executed] == [b"a"]
-    assert bodies(store)[0] == [b"a"]
-    assert ops(store) == [0, 1]
     assert store.transactions.pending() == []
 
 
