@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_166,
+    "lines": 76_157,
     "files": 486,
     "rooms": 29,
     "floors": 16,

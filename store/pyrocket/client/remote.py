@@ -34,7 +34,6 @@ from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 
-_CONNECT_S = 5
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
 
