@@ -64,11 +64,12 @@ class Log:
         return messages
 
     @contextmanager
-    def recording_errors(self):
+    def recording_errors(self, call):
+        began = time.monotonic()
         try:
             yield
         except Exception as error:
-            self.errors.append(repr(error))
+            self.errors.append(f"{call}, {time.monotonic() - began:.1f} s: {error!r}")
             time.sleep(0.1)
 
 
@@ -220,7 +221,7 @@ class Programs:
                 number += 1
                 kind = {5: "dead", 10: "late"}.get(number % 100, "plain")
                 body = f"{kind}-{name}-{number}"
-                with log.recording_errors():
+                with log.recording_errors("send"):
                     producer.send(self.message(body))
                     sent.append(body)
 
@@ -251,9 +252,9 @@ class Programs:
     def consume_simply(self, log):
         consumer, invisible_s = self.simple("simple"), self.options["invisible_s"]
         while not os.path.exists(self.options["stop"]):
-            with log.recording_errors():
+            with log.recording_errors("receive"):
                 for message in log.all("simple", consumer.receive(8, invisible_s) or []):
-                    with log.recording_errors():
+                    with log.recording_errors("end a delivery"):
                         self.end_delivery(consumer, message)
 
     def end_delivery(self, consumer, message):

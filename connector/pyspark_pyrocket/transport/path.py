@@ -42,8 +42,6 @@ _MAX_OPEN = 8
 _open: dict[str, tuple[int, "PathSource"]] = {}
 """Path → a descriptor of the directory, which prevents reuse of its inode, and its source."""
 
-_PENDING = ("scheduled", "half")
-
 _Value = TypeVar("_Value")
 _Side = TypeVar("_Side", "PathSource", "PathSink")
 

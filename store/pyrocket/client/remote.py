@@ -37,7 +37,6 @@ from pyrocket.services.transactions.model import LocalTransactionState, Undecide
 if TYPE_CHECKING:
     from pyrocket.engine.group_lag import GroupLag
 
-_CONNECT_S = 5
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
 

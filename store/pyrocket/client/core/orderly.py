@@ -5,7 +5,6 @@ pause, and until then the queue's later messages wait. Source: `ConsumeMessageOr
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from pyrocket.client.consumer_config import ConsumerConfig
@@ -17,8 +16,6 @@ from pyrocket.message import StoredMessage
 
 _DEAD_LETTER = -1
 _UNLOCKED_S = 0.1
-
-_log = logging.getLogger(__name__)
 
 
 class OrderlyConsumption:

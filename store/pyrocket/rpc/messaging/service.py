@@ -41,9 +41,6 @@ from pyrocket.rpc.threads import Work
 from pyrocket.services.consumption import MAX_BODY_BYTES
 
 _Value = TypeVar("_Value")
-_Look = Callable[[int | None], Awaitable[_Value]]
-"""Looks for messages whose bodies have at most this many bytes; None for no limit."""
-
 _COPIES = 2
 """The bodies of received messages are copied into the replies."""
 
