@@ -60,8 +60,8 @@ class _BrokerView:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    @property
-    def _plan(self) -> ReadPlan:
+    def _ask(self) -> ReadPlan:
+        """Return the plan, which the first call reads."""
         # Not a cached_property: before Python 3.12, all brokers would share its lock.
         if self._read is None:
             self._read = plan = self._source.plan(self._planned)
@@ -75,11 +75,11 @@ class _BrokerView:
 
     def identities(self) -> Mapping[str, SourceIdentity]:
         """Return the identity of the store."""
-        return self._plan.identities
+        return self._ask().identities
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic."""
-        _ = self._plan
+        self._ask()
         return self._topics
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
@@ -93,7 +93,7 @@ class _BrokerView:
         }
 
     def _known(self) -> dict[MessageQueue, QueueOffsets]:
-        _ = self._plan
+        self._ask()
         return self._bounds
 
     def _by_topic(self) -> dict[str, dict[MessageQueue, QueueOffsets]]:
@@ -113,14 +113,15 @@ class _BrokerView:
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
         """Return the queues that were truncated: none while the epoch is the same."""
-        if epochs.get(self._name) == self._plan.epoch:
+        if epochs.get(self._name) == self._ask().epoch:
             return {}
         return self._source.truncations(epochs, queues)
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log has the message; asked again only after a restart or an epoch."""
-        log = self._plan.run, self._plan.store, self._plan.epoch
-        if self._plan.run and self._confirmed.get(self._name) == log:
+        plan = self._ask()
+        log = plan.run, plan.store, plan.epoch
+        if plan.run and self._confirmed.get(self._name) == log:
             return True
         found = self._source.holds(mark)
         if found:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
-from pyrocket.client.remote_broker import BROKER, CALL_S
+from pyrocket.client.remote_broker import CALL_S
 from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.consuming import (
@@ -29,7 +29,7 @@ from pyrocket.formats.record_decode import messages_of
 from pyrocket.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.connection import SERVICE, Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
@@ -285,7 +285,7 @@ class RemoteTransport:
 
     async def _ask(self, broker: str, call: str, /, **arguments: Any) -> Any:
         """Make a call of the bulk service."""
-        return await self._brokers.get(broker).call(call, BROKER, CALL_S, **arguments)
+        return await self._brokers.get(broker).call(call, SERVICE, CALL_S, **arguments)
 
 
 def _route(name: str, settings: TopicSettings) -> TopicRoute:

@@ -12,6 +12,8 @@ from pyrocket.errors import PyrocketError
 from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import (
     CHANNEL_OPTIONS,
+    CLIENTS,
+    SERVICE,
     Credentials,
     check_protocol,
     is_silent,
@@ -25,7 +27,6 @@ from pyrocket.versions import PROTOCOL, RELEASE
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
 
-BROKER, CLIENTS = "pyrocket.v1.Broker", "pyrocket.v1.Clients"
 
 CALL_S = 30
 
@@ -59,7 +60,7 @@ class RemoteBroker:
     async def hello(self, seconds: float) -> "HelloReply":
         """Make the first call. Raises UnsupportedError (PROTOCOL_UNKNOWN) if this is no broker."""
         reply: HelloReply = await self.call(
-            "Hello", BROKER, seconds, release=RELEASE, protocol=PROTOCOL
+            "Hello", SERVICE, seconds, release=RELEASE, protocol=PROTOCOL
         )
         check_protocol(reply, self.address)
         return reply

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pyrocket.client.remote_broker import BROKER, CALL_S, RemoteBroker
+from pyrocket.client.remote_broker import CALL_S, RemoteBroker
 from pyrocket.errors import (
     PyrocketError,
     TopicNotFoundError,
@@ -14,7 +14,7 @@ from pyrocket.errors import (
 )
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.nameserver.route_table import Route, TopicData
-from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.connection import SERVICE, Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
 
@@ -225,7 +225,7 @@ class RemoteBrokers:
         while others can.
         """
         try:
-            reply = await self.get(broker).call("Topic", BROKER, CALL_S, name=topic)
+            reply = await self.get(broker).call("Topic", SERVICE, CALL_S, name=topic)
         except TopicNotFoundError:
             self._remember(topic, broker, None)
             return None

@@ -27,7 +27,7 @@ from pyrocket.versions import PROTOCOL, RELEASE
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply
 
-SERVICE = "pyrocket.v1.Broker"
+SERVICE, CLIENTS = "pyrocket.v1.Broker", "pyrocket.v1.Clients"
 
 _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)

@@ -19,6 +19,7 @@ from pyrocket.message import AppendResult, Message, MessageQueue, SendResult, Se
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.client import Client
+from pyrocket.rpc.connection import CLIENTS
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.upload import BrokerStaging, blocks_of
@@ -30,9 +31,6 @@ MAX_APPEND_BYTES = 8 << 20
 
 DEFAULT_REQUEST_BYTES = 16 << 20
 """The maximum size of a request to brokers that do not report their limits."""
-
-CLIENTS = "pyrocket.v1.Clients"
-"""The service of producers and consumers."""
 
 _MORE_BYTES = 160
 """Estimated bytes of a record in addition to the columns of its row: header, topic, UNIQ_KEY."""

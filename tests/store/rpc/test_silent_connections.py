@@ -7,10 +7,10 @@ import time
 import grpc
 import pytest
 from pyrocket import Client, Connection, Message, RemoteSink, Store, Timeouts
-from pyrocket.client.remote_broker import BROKER, RemoteBroker
+from pyrocket.client.remote_broker import RemoteBroker
 from pyrocket.errors import TransportError
 from pyrocket.rpc import connection
-from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.connection import SERVICE, Credentials
 from support.broker import served
 from support.cutting_proxy import cutting
 
@@ -95,7 +95,7 @@ def test_a_call_in_an_event_loop_ends_within_25_seconds_of_silence(proxy):
         proxy.silence()
         began = time.monotonic()
         with pytest.raises(TransportError):
-            await broker.call("Topics", BROKER, 60)
+            await broker.call("Topics", SERVICE, 60)
         assert time.monotonic() - began < 25
         await broker.close()
 
