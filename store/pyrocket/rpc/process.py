@@ -165,13 +165,16 @@ def stop_signal() -> asyncio.Event:
 
 @contextmanager
 def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
-    """Log the expiry of the certificate, if there is one, during a `with` block."""
-    task = None if certificate is None else asyncio.ensure_future(certificate.log_expiry())
+    """Log the expiry of the certificate, if there is one: now, and during a `with` block."""
+    if certificate is None:
+        yield
+        return
+    certificate.log_if_it_expires()
+    task = asyncio.ensure_future(certificate.log_expiry())
     try:
         yield
     finally:
-        if task is not None:
-            task.cancel()
+        task.cancel()
 
 
 @contextmanager

@@ -51,10 +51,10 @@ class Certificate:
         return self._files.current().expiry_s
 
     async def log_expiry(self) -> None:
-        """Call `log_if_it_expires` every hour, until cancelled."""
+        """Call `log_if_it_expires` after every hour, until cancelled."""
         while True:
-            await asyncio.to_thread(self.log_if_it_expires)
             await asyncio.sleep(_LOOK_S)
+            await asyncio.to_thread(self.log_if_it_expires)
 
     def log_if_it_expires(self) -> None:
         """Log, once a day, a warning in the 14 days before the expiry, and then an error."""
