@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_440,
+    "lines": 76_443,
     "files": 487,
     "rooms": 29,
     "floors": 16,
