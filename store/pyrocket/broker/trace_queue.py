@@ -27,12 +27,12 @@ class _Record(NamedTuple):
 
 
 class TraceMessage(NamedTuple):
-    """Records of one client that are sent together; `count` is their number."""
+    """Records of one client that are sent together; `records` is their number."""
 
     host: Host
     body: bytes
     keys: list[str]
-    count: int
+    records: int
 
 
 class TraceQueue:

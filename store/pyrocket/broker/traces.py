@@ -158,7 +158,7 @@ class Traces:
         try:
             self._sends.send([self._sent(message) for message in messages]).result()
         except Exception:
-            self._queue.drop(sum(message.count for message in messages))
+            self._queue.drop(sum(message.records for message in messages))
             raise
 
     def _sent(self, message: TraceMessage) -> Sent:

@@ -193,7 +193,7 @@ class Tracer:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
-                self._queue.drop(found.count)
+                self._queue.drop(found.records)
 
 
 def _id_of(message: StoredMessage) -> str:
