@@ -26,7 +26,6 @@ server           brokers at an endpoint, or a store at a path
 instance         the event loop and connections that the clients of a process share
 local_offsets    the offsets of broadcasting consumers, in files
 local_transactions  executes transactions, and answers checks
-pending_sends    counts the sends that are not finished
 outgoing         the messages of a producer: checks, compression, batches
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make

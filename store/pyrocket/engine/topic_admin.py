@@ -13,13 +13,13 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
-from pyrocket.metadata.topic_types import TopicTypes
 from pyrocket.metadata.topics import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
     TopicConfig,
     Topics,
+    TopicTypes,
     check_not_system,
     check_topic_name,
 )

@@ -11,13 +11,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from pyrocket.broker.access import watch_access
+from pyrocket.broker.access import SignatureAge, watch_access
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
 from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
-from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from pyrocket.broker.access import read_access
-from pyrocket.broker.signature_age import SignatureAge
+from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.clock import system_clock
 from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
 from pyrocket.rpc.connection import Credentials

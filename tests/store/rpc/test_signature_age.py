@@ -7,9 +7,8 @@ from datetime import datetime, timezone
 import grpc
 import pytest
 from pyrocket import Store
-from pyrocket.broker.access import read_access
+from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.broker.settings import Settings
-from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.errors import NotAuthenticatedError
 from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.errors import carried_error

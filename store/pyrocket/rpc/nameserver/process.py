@@ -3,9 +3,8 @@
 import logging
 from functools import partial
 
-from pyrocket.broker.access import watch_access
+from pyrocket.broker.access import SignatureAge, watch_access
 from pyrocket.broker.settings import Settings
-from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.limits import LoopWatch

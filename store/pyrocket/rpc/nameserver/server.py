@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from pyrocket.broker.settings import Settings
-from pyrocket.metadata.topic_types import MESSAGE_TYPES
+from pyrocket.metadata.topics import MESSAGE_TYPES
 from pyrocket.nameserver.route_table import BrokerData, Route, RouteTable
 from pyrocket.rpc.call_server import CallServer, arguments_of
 from pyrocket.rpc.descriptors import service

@@ -1,10 +1,15 @@
 """`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state;
-`pyrocket nameserver`: show clients which brokers have which topics.
+`pyrocket nameserver`: show clients which brokers have which topics. Their log lines are text or
+JSON.
 """
 
 import importlib
+import json
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +19,36 @@ from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
-from pyrocket.tools.cli.logs import write_logs
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
+
+_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """Formats each log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        made = datetime.fromtimestamp(record.created, timezone.utc)
+        fields = {
+            "time": made.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def write_logs(form: str, level: str) -> None:
+    """Write log lines to standard error; `form` is `text` or `json`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
 
 if TYPE_CHECKING:
     from pyrocket.broker.running import RunningState

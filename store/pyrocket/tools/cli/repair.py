@@ -22,8 +22,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.repair.plan import Action
-from pyrocket.tools.verify.finding import Finding, Severity
-from pyrocket.tools.verify.report import Report
+from pyrocket.tools.verify.report import Finding, Report, Severity
 
 
 @click.command()

@@ -33,7 +33,6 @@ from pyrocket.tools.verify.files import (
     check_log_files,
     check_queue_files,
 )
-from pyrocket.tools.verify.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.tools.verify.keys import KeyCheck, report_geometry
 from pyrocket.tools.verify.log import (
     missing_by_queues,
@@ -52,7 +51,7 @@ from pyrocket.tools.verify.metadata import (
     report_missing_topics,
 )
 from pyrocket.tools.verify.queues import QueueCheck
-from pyrocket.tools.verify.report import Report
+from pyrocket.tools.verify.report import KEPT_PER_CODE, Findings, Report, Severity, after
 from pyrocket.tools.verify.state import (
     Observed,
     check_checkpoint,
