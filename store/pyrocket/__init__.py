@@ -49,17 +49,6 @@ if TYPE_CHECKING:
     from pyrocket.formats.send_columns import SEND_COLUMNS as SEND_COLUMNS
     from pyrocket.formats.send_columns import check_send_schema as check_send_schema
     from pyrocket.index.queues.message_locations import MessageLocations as MessageLocations
-    from pyrocket.message import AppendResult as AppendResult
-    from pyrocket.message import ByteSpan as ByteSpan
-    from pyrocket.message import LogMark as LogMark
-    from pyrocket.message import Message as Message
-    from pyrocket.message import MessageQueue as MessageQueue
-    from pyrocket.message import Position as Position
-    from pyrocket.message import QueueOffsets as QueueOffsets
-    from pyrocket.message import QueueRange as QueueRange
-    from pyrocket.message import SendResult as SendResult
-    from pyrocket.message import SourceIdentity as SourceIdentity
-    from pyrocket.message import StoredMessage as StoredMessage
     from pyrocket.metadata.groups import GroupConfig as GroupConfig
     from pyrocket.metadata.groups import check_group_name as check_group_name
     from pyrocket.metadata.topics import TopicConfig as TopicConfig
@@ -85,6 +74,17 @@ if TYPE_CHECKING:
     from pyrocket.services.transactions.model import TransactionSendResult as TransactionSendResult
     from pyrocket.services.transactions.transactions import Transactions as Transactions
     from pyrocket.store import Store as Store
+    from pyrocket.values.message import AppendResult as AppendResult
+    from pyrocket.values.message import ByteSpan as ByteSpan
+    from pyrocket.values.message import LogMark as LogMark
+    from pyrocket.values.message import Message as Message
+    from pyrocket.values.message import MessageQueue as MessageQueue
+    from pyrocket.values.message import Position as Position
+    from pyrocket.values.message import QueueOffsets as QueueOffsets
+    from pyrocket.values.message import QueueRange as QueueRange
+    from pyrocket.values.message import SendResult as SendResult
+    from pyrocket.values.message import SourceIdentity as SourceIdentity
+    from pyrocket.values.message import StoredMessage as StoredMessage
     from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.parts import ViewName as ViewName
     from pyrocket.views.parts import ViewPart as ViewPart

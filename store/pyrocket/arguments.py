@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from pyrocket.errors import InvalidInputError, MessageError, OptionError
-from pyrocket.message import Message
+from pyrocket.values.message import Message
 
 _RANGE = ("queue_id", "start", "end")
 _BY_TOPIC = "Use {topic: {queue id: next offset}}."

@@ -33,14 +33,6 @@ from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.engine.writer import Writer
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.message import (
-    AppendResult,
-    Message,
-    Position,
-    QueueOffsets,
-    SendResult,
-    StoredMessage,
-)
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.services.consumption import Consumption
@@ -48,6 +40,14 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
+from pyrocket.values.message import (
+    AppendResult,
+    Message,
+    Position,
+    QueueOffsets,
+    SendResult,
+    StoredMessage,
+)
 from pyrocket.views.pending import PendingMessages
 from pyrocket.views.views import Views
 

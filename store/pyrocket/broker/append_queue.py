@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
-from pyrocket.message import AppendResult
 from pyrocket.rounds import Rounds
+from pyrocket.values.message import AppendResult
 
 MAX_REQUESTS = 2000
 MAX_BYTES = 64 << 20

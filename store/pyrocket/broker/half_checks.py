@@ -11,7 +11,6 @@ from typing import Protocol
 
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.message import SendStatus
 from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import (
     CheckPolicy,
@@ -19,6 +18,7 @@ from pyrocket.services.transactions.model import (
     LocalTransactionState,
 )
 from pyrocket.store import Store
+from pyrocket.values.message import SendStatus
 
 MAX_QUESTIONS = 2000
 """Maximum pending check requests, as in RocketMQ's broker."""

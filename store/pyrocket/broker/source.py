@@ -15,7 +15,9 @@ from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import (
+from pyrocket.metadata.topics import TopicConfig
+from pyrocket.store import Store
+from pyrocket.values.message import (
     ByteSpan,
     LogMark,
     MessageQueue,
@@ -23,8 +25,6 @@ from pyrocket.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.store import Store
 from pyrocket.views.parts import ViewName, ViewPart
 from pyrocket.views.pending import PendingRange
 

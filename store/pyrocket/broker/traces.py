@@ -40,10 +40,10 @@ from pyrocket.formats.trace import (
     TraceRecord,
     packed,
 )
-from pyrocket.message import Message, SendStatus
 from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.message import Message, SendStatus
 
 MAX_PENDING = 10_000
 """Maximum records in the queue."""

@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
-    from pyrocket.consuming import Committed as Committed
-    from pyrocket.consuming import MessageModel as MessageModel
-    from pyrocket.consuming import Pulled as Pulled
-    from pyrocket.consuming import PullStatus as PullStatus
-    from pyrocket.consuming import Subscription as Subscription
     from pyrocket.engine.group_lag import GroupLag as GroupLag
+    from pyrocket.values.consuming import Committed as Committed
+    from pyrocket.values.consuming import MessageModel as MessageModel
+    from pyrocket.values.consuming import Pulled as Pulled
+    from pyrocket.values.consuming import PullStatus as PullStatus
+    from pyrocket.values.consuming import Subscription as Subscription
 
 _NAMES = {
     "client.advice": "Advice advise",

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pyrocket.client.consistent_hash import HashRing
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 _T = TypeVar("_T")
 

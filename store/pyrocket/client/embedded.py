@@ -17,7 +17,16 @@ from typing import TypeVar
 from pyrocket.broker.broker import Broker
 from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import (
+from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
+from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.loop_threads import LoopThreads
+from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
+from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
+from pyrocket.store import Store, consumption_of
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -27,17 +36,8 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock
-from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.loop_threads import LoopThreads
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
-from pyrocket.store import Store, consumption_of
+from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
+from pyrocket.values.producing import OutgoingMessage
 
 _BLOCKING_CALLS = 8
 """Maximum number of threads for calls, which may wait for the disk."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyrocket.client.server import Server, server_of
 from pyrocket.errors import GroupNotFoundError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.client.remote import RemoteTransport

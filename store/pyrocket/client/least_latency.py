@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from pyrocket.client.selection import RoundRobin
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 WINDOW = 32
 """The mean latency of a queue is that of this many last sends to it."""

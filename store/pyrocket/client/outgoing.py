@@ -10,9 +10,9 @@ from pyrocket.engine.message_encoder import check_message
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import stored_body
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.producing import OutgoingMessage
+from pyrocket.values.message import Message
+from pyrocket.values.producing import OutgoingMessage
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 

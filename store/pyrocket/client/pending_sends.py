@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyrocket.client.instance import closed_error
 from pyrocket.errors import BrokerBusyError
-from pyrocket.message import SendResult
+from pyrocket.values.message import SendResult
 
 _T = TypeVar("_T")
 

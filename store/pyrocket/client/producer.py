@@ -26,12 +26,12 @@ from pyrocket.client.tracing import Tracer
 from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import Message, MessageQueue, SendResult
-from pyrocket.producing import OutgoingMessage
 from pyrocket.services.transactions.model import (
     TransactionListener,
     TransactionSendResult,
 )
+from pyrocket.values.message import Message, MessageQueue, SendResult
+from pyrocket.values.producing import OutgoingMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

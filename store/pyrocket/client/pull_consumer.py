@@ -15,8 +15,8 @@ from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.server import server_of
 from pyrocket.client.transport import Member
 from pyrocket.clock import system_clock
-from pyrocket.consuming import Committed, Pull, Pulled, Subscription
-from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.consuming import Committed, Pull, Pulled, Subscription
+from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -26,10 +26,10 @@ from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.client.transport import Member
 from pyrocket.clock import steady_clock, system_clock
-from pyrocket.consuming import Subscription
 from pyrocket.errors import InvalidInputError
 from pyrocket.loop_threads import LoopThreads
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.consuming import Subscription
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,7 +14,14 @@ from pyrocket.client.notifications import Notifications
 from pyrocket.client.remote_broker import CALL_S
 from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import (
+from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.metadata.topics import check_topic_name, similar_to
+from pyrocket.rpc.connection import SERVICE, Credentials
+from pyrocket.rpc.messages import values_of
+from pyrocket.rpc.nameserver.lookup import AddressUrl
+from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -24,15 +31,8 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import check_topic_name, similar_to
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import SERVICE, Credentials
-from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.nameserver.lookup import AddressUrl
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
+from pyrocket.values.producing import OutgoingMessage
 
 if TYPE_CHECKING:
     from pyrocket.engine.group_lag import GroupLag

@@ -14,7 +14,7 @@ from pyrocket.client.allocation import in_machine_rooms
 from pyrocket.client.fault_table import FaultTable
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.hashes import java_hash
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 """Returns one of the queues of a topic: `selector(queues, message, argument)`.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyrocket.client.failures import Failures
-from pyrocket.message import Message, SendResult
+from pyrocket.values.message import Message, SendResult
 
 
 @dataclass

@@ -55,7 +55,7 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.machine import boot_id
-from pyrocket.message import Position
+from pyrocket.values.message import Position
 from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _FORMATS = 0x7079726F_00000000

@@ -29,7 +29,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.message import Message
+from pyrocket.values.message import Message
 
 QueueIds = npt.NDArray[np.int32]
 

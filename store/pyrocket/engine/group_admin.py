@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from typing import Literal
 
 from pyrocket.arguments import check_numbers, check_text, check_type
-from pyrocket.consuming import GroupStart
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods
@@ -28,6 +27,7 @@ from pyrocket.metadata.groups import (
     check_group_name,
 )
 from pyrocket.metadata.topics import TopicConfig
+from pyrocket.values.consuming import GroupStart
 
 _MAX_NAMED = 5
 """Maximum number of members that an error names."""

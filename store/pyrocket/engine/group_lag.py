@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pyrocket.consuming import GroupStart
 from pyrocket.engine.group_starts import EARLIEST, first_offset
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.metadata.groups import Offsets
+from pyrocket.values.consuming import GroupStart
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.index.queues.record_fetch import records_at, sizes_at
 from pyrocket.log.checkpoint_file import read_checkpoint
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 Bools = npt.NDArray[np.bool_]
 

@@ -48,8 +48,8 @@ from pyrocket.formats.record_batch import (
     with_crc_room,
 )
 from pyrocket.formats.send_columns import SendColumns
-from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
+from pyrocket.values.message import Message
 
 _MONTH_MS = 31 * 86_400_000
 

@@ -9,7 +9,7 @@ from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations, slices_at
 from pyrocket.index.queues.scan_many import slice_of_runs
-from pyrocket.message import ByteSpan
+from pyrocket.values.message import ByteSpan
 
 
 @translating_methods

@@ -19,8 +19,8 @@ from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name, lacking_topics
+from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
 
 
 @translating_methods

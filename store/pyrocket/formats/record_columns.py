@@ -34,7 +34,7 @@ from pyrocket.formats.record import (
 )
 from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:

@@ -6,7 +6,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.wire_block import decode_block, encode_block, pieces
-from pyrocket.message import MessageQueue, QueueRange
+from pyrocket.values.message import MessageQueue, QueueRange
 
 
 def blocks_of(

@@ -11,17 +11,9 @@ import grpc
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
-from pyrocket.consuming import (
-    Pull,
-    PullStatus,
-    RawPulled,
-    Subscription,
-)
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import Host
-from pyrocket.message import MessageQueue, SendResult
-from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.gate import Gate
@@ -33,6 +25,9 @@ from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Answers, Call, call_of, calls_of
 from pyrocket.rpc.threads import Work
 from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.consuming import Pull, PullStatus, RawPulled, Subscription
+from pyrocket.values.message import MessageQueue, SendResult
+from pyrocket.values.producing import OutgoingMessage
 
 SERVICE = "pyrocket.v1.Clients"
 

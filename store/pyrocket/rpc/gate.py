@@ -31,7 +31,6 @@ from pyrocket.broker.access import (
     not_authenticated,
 )
 from pyrocket.broker.source import ReadPlan
-from pyrocket.consuming import Heartbeat
 from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -46,10 +45,11 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import Message, MessageQueue, QueueRange
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.signature import parse
 from pyrocket.services.sink.batch import Staged
+from pyrocket.values.consuming import Heartbeat
+from pyrocket.values.message import Message, MessageQueue, QueueRange
 from pyrocket.views.parts import RetryPart, TablePart
 
 WHOLE_STORE = Need(ADMIN, STORE)

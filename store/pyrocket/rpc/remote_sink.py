@@ -15,9 +15,7 @@ from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueId
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
-from pyrocket.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
-from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import CLIENTS
 from pyrocket.rpc.messages import values_of
@@ -25,6 +23,8 @@ from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
 from pyrocket.services.sink.staging import Stager
+from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
+from pyrocket.values.producing import OutgoingMessage
 
 MAX_APPEND_BYTES = 8 << 20
 """Larger batches are staged and published, so that the broker does not hold them in memory."""

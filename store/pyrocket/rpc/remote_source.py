@@ -15,7 +15,12 @@ from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice, empty_slice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import (
+from pyrocket.metadata.topics import TopicConfig
+from pyrocket.rpc.blocks import blocks_in
+from pyrocket.rpc.client import Client
+from pyrocket.rpc.messages import values_of
+from pyrocket.rpc.version_watch import VersionWatch
+from pyrocket.values.message import (
     ByteSpan,
     LogMark,
     MessageQueue,
@@ -23,11 +28,6 @@ from pyrocket.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.rpc.blocks import blocks_in
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.version_watch import VersionWatch
 from pyrocket.versions import PROTOCOL, RELEASE
 from pyrocket.views.parts import TablePart
 

@@ -18,7 +18,6 @@ from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import MessageQueue, QueueRange
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
@@ -26,6 +25,7 @@ from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
 from pyrocket.rpc.requests import parsed
 from pyrocket.rpc.threads import Work
+from pyrocket.values.message import MessageQueue, QueueRange
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"

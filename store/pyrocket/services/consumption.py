@@ -32,9 +32,9 @@ from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
-from pyrocket.message import QueueOffsets, StoredMessage
 from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.topics import TopicConfig, lacking_topics
+from pyrocket.values.message import QueueOffsets, StoredMessage
 
 MAX_BODY_BYTES = 4 << 20
 """Maximum bytes of records delivered together; the first record may be larger."""

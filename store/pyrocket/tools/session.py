@@ -20,7 +20,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
     UnsupportedError,
 )
-from pyrocket.message import MessageQueue, QueueRange, StoredMessage
+from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.broker.admin import StoreAdmin

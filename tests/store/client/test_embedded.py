@@ -10,7 +10,9 @@ from pyrocket import Store, StoreConfig
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.outgoing import outgoing
 from pyrocket.clock import system_clock
-from pyrocket.consuming import (
+from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
+from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.consuming import (
     ConsumerData,
     Heartbeat,
     MessageModel,
@@ -18,9 +20,7 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
-from pyrocket.message import Message
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.message import Message
 
 
 @pytest.fixture

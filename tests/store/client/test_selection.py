@@ -12,7 +12,7 @@ from pyrocket.client.fault_table import FaultTable, unavailable_ms
 from pyrocket.client.least_latency import EXPLORE_EVERY, WINDOW, LeastLatency
 from pyrocket.client.selection import RoundRobin, by_hash, by_random, choose_queue, in_rooms
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 MESSAGE = Message(topic="orders", body=b"")
 QUEUES = [MessageQueue("orders", broker, number) for broker in "abc" for number in range(2)]

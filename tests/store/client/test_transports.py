@@ -10,7 +10,10 @@ import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.remote import RemoteTransport
-from pyrocket.consuming import (
+from pyrocket.errors import QueueNotFoundError, UnsupportedError
+from pyrocket.rpc.connection import Credentials
+from pyrocket.rpc.descriptors import message_class
+from pyrocket.values.consuming import (
     ConsumerData,
     GroupStart,
     GroupStarts,
@@ -18,10 +21,7 @@ from pyrocket.consuming import (
     MessageModel,
     Subscription,
 )
-from pyrocket.errors import QueueNotFoundError, UnsupportedError
-from pyrocket.message import MessageQueue
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.descriptors import message_class
+from pyrocket.values.message import MessageQueue
 from pyrocket.versions import PROTOCOL
 from support.broker import served
 

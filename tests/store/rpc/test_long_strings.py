@@ -4,12 +4,12 @@ import pytest
 from pyrocket import Store
 from pyrocket.broker.consumers import members
 from pyrocket.broker.consumers.members import Members
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import MAX_EXPRESSION_BYTES
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.messaging.telemetry import MAX_SETTINGS_BYTES
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from support.broker import join_group, served
 from support.rocketmq_stub import Stub, code_of, queue, resource
 

@@ -9,7 +9,6 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
 from pyrocket.broker import files
 from pyrocket.broker.access import read_access
-from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
 from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     NotAuthenticatedError,
@@ -22,8 +21,6 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.content_sum import ContentSum
 from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import LogMark
-from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.descriptors import service
@@ -33,6 +30,15 @@ from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.signature import parse, sign
 from pyrocket.rpc.tls import Certificate
 from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.values.consuming import (
+    ConsumerData,
+    GroupStart,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
+from pyrocket.values.message import LogMark
+from pyrocket.values.producing import OutgoingMessage
 from pyrocket.views.parts import LogPart, RetryPart, TablePart
 from support.broker import served
 from support.certificates import write_certificate

@@ -11,10 +11,10 @@ import pytest
 from pyrocket import Message, MessageQueue, Store
 from pyrocket.broker.sends import Sends
 from pyrocket.loop_threads import PendingReply
-from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import method_of
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.threads import Threads, Work
+from pyrocket.values.producing import OutgoingMessage
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of
 

@@ -20,7 +20,6 @@ from pyrocket.broker.pop.retries import (
 from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.sends import converted
 from pyrocket.clock import Clock, steady_clock
-from pyrocket.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_admin import Place, group_has_members
 from pyrocket.engine.group_lag import GroupLag
@@ -37,9 +36,10 @@ from pyrocket.errors import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
-from pyrocket.message import AppendResult, MessageQueue
 from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
+from pyrocket.values.message import AppendResult, MessageQueue
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`."""

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import check_expression
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 
 MAX_CLIENT_ID_BYTES = 255
 MAX_BYTES = 64 << 20

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from pyrocket.broker.pop.group import GroupState, Place
 from pyrocket.broker.pop.values import Lags, QueueLag
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
-from pyrocket.message import QueueOffsets
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.message import QueueOffsets
 
 FirstOffset = Callable[[str, Place], tuple[int | None, int]]
 """Returns a group's committed offset in a queue, and the offset at which it starts to receive."""

@@ -16,14 +16,14 @@ from pyrocket.broker.pop.values import (
     nothing_to_store,
 )
 from pyrocket.clock import Clock
-from pyrocket.consuming import GroupStart
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import StoredMessage
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.consuming import GroupStart
+from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True, kw_only=True)

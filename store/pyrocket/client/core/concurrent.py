@@ -14,8 +14,8 @@ from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Sta
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
-from pyrocket.consuming import MessageModel
-from pyrocket.message import StoredMessage
+from pyrocket.values.consuming import MessageModel
+from pyrocket.values.message import StoredMessage
 
 _AGAIN_S = 5
 """Pause before messages are delivered again that could not be sent back."""

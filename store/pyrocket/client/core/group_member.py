@@ -18,10 +18,10 @@ from pyrocket.client.core.routes import Routes
 from pyrocket.client.core.tasks import SideBySide, Tasks
 from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import Subscription
+from pyrocket.values.message import MessageQueue
 
 LOCK_S = 20
 """Interval of renewals of locks."""

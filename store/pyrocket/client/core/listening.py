@@ -10,7 +10,7 @@ from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult
 from pyrocket.formats.properties import RETRY_TOPIC
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 _log = logging.getLogger(__name__)
 

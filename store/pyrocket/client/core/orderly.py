@@ -12,7 +12,7 @@ from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Sta
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _DEAD_LETTER = -1
 _UNLOCKED_S = 0.1

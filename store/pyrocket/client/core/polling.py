@@ -15,9 +15,9 @@ from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.core.tasks import SideBySide, Tasks
 from pyrocket.client.failures import Failures
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Committed
 from pyrocket.errors import InvalidInputError, TransportError
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.consuming import Committed
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 _REPEAT_S = 1
 _LEAVE_S = 5

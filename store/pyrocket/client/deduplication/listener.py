@@ -10,7 +10,7 @@ from pyrocket.client.deduplication.store import DeduplicationStore, Mark
 from pyrocket.client.results import ConsumeResult, ConsumeStatus
 from pyrocket.clock import Clock, system_clock
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _log = logging.getLogger(__name__)
 

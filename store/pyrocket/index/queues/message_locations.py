@@ -18,7 +18,7 @@ from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.record_fetch import records_at
 from pyrocket.index.queues.scanner import SLICE_ROWS, matching
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 _Array = npt.NDArray[np.int64]
 

@@ -21,7 +21,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.record_fetch import read_sparse
 from pyrocket.index.queues.scanner import SLICE_BYTES, SLICE_ROWS
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 Run = tuple[ConsumeQueue, int, int]
 """A queue, and the range [start, end) of its messages."""

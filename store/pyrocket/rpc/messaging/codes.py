@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError
 
 from pyrocket import errors
 from pyrocket.errors import FailedSend, PyrocketError
-from pyrocket.message import SendStatus
 from pyrocket.rpc.messaging.interface import new, number
+from pyrocket.values.message import SendStatus
 
 _MAX_TEXT = 600
 _FAILED = "INTERNAL_SERVER_ERROR"

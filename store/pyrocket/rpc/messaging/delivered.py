@@ -21,9 +21,9 @@ from pyrocket.formats.properties import (
     UNIQ_KEY,
 )
 from pyrocket.formats.record import SYS_TRANSACTION_MASK
-from pyrocket.message import StoredMessage
 from pyrocket.rpc.messaging.interface import new, number, put_ms
 from pyrocket.rpc.messaging.sent import RESERVED
+from pyrocket.values.message import StoredMessage
 
 
 def message_of(stored: StoredMessage, topic: Any) -> Any:

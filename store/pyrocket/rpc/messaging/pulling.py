@@ -5,7 +5,6 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.filters.message_filter import MessageFilter, check_expression
-from pyrocket.message import StoredMessage
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.delivered import message_of
@@ -15,6 +14,7 @@ from pyrocket.rpc.messaging.routes import readable_topic
 from pyrocket.rpc.messaging.telemetry import MAX_BATCH
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 from pyrocket.store import consumption_of
+from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Any
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked, Stored
 from pyrocket.loop_threads import PendingReply
-from pyrocket.message import SendStatus
 from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
@@ -15,6 +14,7 @@ from pyrocket.rpc.messaging.interface import ms_of, new
 from pyrocket.rpc.messaging.receiving import check_invisible
 from pyrocket.rpc.messaging.sessions import Sessions
 from pyrocket.rpc.messaging.telemetry import NODE
+from pyrocket.values.message import SendStatus
 
 _INVALID = (
     "the receipt handle is invalid: the message is visible again, or belongs to another group."

@@ -20,10 +20,10 @@ from pyrocket.formats.properties import (
     TRACE_CONTEXT,
 )
 from pyrocket.formats.record import Host
-from pyrocket.message import Message
 from pyrocket.rpc.messaging.caller import check_id, parse_host
 from pyrocket.rpc.messaging.codes import RefusedError
 from pyrocket.rpc.messaging.interface import ms_of, name_of
+from pyrocket.values.message import Message
 
 MAX_PROPERTIES = 128
 MAX_PROPERTY_BYTES = 16_384

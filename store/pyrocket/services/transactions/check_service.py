@@ -33,7 +33,6 @@ from pyrocket.formats.half_message import HalfMessage, parse_java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
-from pyrocket.message import StoredMessage
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.bridge import TransactionBridge
 from pyrocket.services.transactions.model import CheckPolicy, CheckRequest, HalfMessageRef
@@ -43,6 +42,7 @@ from pyrocket.services.transactions.records import (
     keep_immune,
     renewed_copies,
 )
+from pyrocket.values.message import StoredMessage
 
 _RETRY_MS = 1000
 """Time between two rounds, unless more messages are due than fit into one."""

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from pyrocket.formats.record_decode import Record
-from pyrocket.message import SendStatus, StoredMessage
+from pyrocket.values.message import SendStatus, StoredMessage
 
 
 class LocalTransactionState(str, Enum):

@@ -23,7 +23,6 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.topics import lacking_topics
 from pyrocket.services.transactions.bridge import TRANSACTION_TOPICS, TransactionBridge
 from pyrocket.services.transactions.check_service import (
@@ -39,6 +38,7 @@ from pyrocket.services.transactions.model import (
     HalfMessageRef,
     LocalTransactionState,
 )
+from pyrocket.values.message import Message, SendStatus
 
 
 @translating_methods

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pyrocket.errors import OffsetOutOfRangeError, StorePermissionError
-from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 from pyrocket.tools.session import Place, Session, messages_of, open_session
+from pyrocket.values.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.filters.message_filter import MessageFilter

@@ -11,7 +11,7 @@ import click
 
 from pyrocket.config import parse_duration
 from pyrocket.errors import OptionError
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.tools.notebook.table import Table

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyrocket.config import Retention
-from pyrocket.message import MessageQueue
 from pyrocket.tools.cli.messages import Messages
 from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (
@@ -18,6 +17,7 @@ from pyrocket.tools.summaries import (
     topic_of,
     topics_of,
 )
+from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.broker.consumers.members import LiveMember

@@ -12,7 +12,6 @@ from typing import Any
 from pyrocket.arguments import local_path
 from pyrocket.errors import InvalidInputError, StoreNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
-from pyrocket.message import MessageQueue, StoredMessage
 from pyrocket.store import Store
 from pyrocket.tools.notebook.table import Table
 from pyrocket.tools.session import (
@@ -33,6 +32,7 @@ from pyrocket.tools.summaries import (
     topic_of,
     topics_of,
 )
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 StoreOrPath = Store | Session | str | PathLike[str] | None
 """None: the store in the environment variable PYROCKET_STORE or PYROCKET_ENDPOINT."""

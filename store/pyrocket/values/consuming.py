@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 
 
 class PullStatus(str, Enum):

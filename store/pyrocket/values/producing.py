@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyrocket.message import Message
+from pyrocket.values.message import Message
 
 
 @dataclass(frozen=True)
