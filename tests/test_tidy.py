@@ -17,9 +17,7 @@ FUNCTION_LINES_MAX = 50
 
 BASE = [
     "errors",
-    "message",
-    "consuming",
-    "producing",
+    "values",
     "loop_threads",
     "rounds",
     "arguments",

@@ -25,7 +25,6 @@ from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.reader import iterate_messages
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
@@ -40,6 +39,7 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
+from pyrocket.values.cleaning import CleanReport
 from pyrocket.values.message import (
     AppendResult,
     Message,

@@ -24,8 +24,8 @@ from pyrocket import (
     Store,
     decode_slices,
 )
-from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.rpc.descriptors import service
+from pyrocket.values.lookup import LookupRequest
 from pyrocket.versions import RELEASE
 
 FOLDER = Path(__file__).with_name("wire")

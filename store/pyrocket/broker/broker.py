@@ -14,56 +14,25 @@ from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.producer_calls import ProducerCalls
-from pyrocket.broker.running import RunningState, running_state
+from pyrocket.broker.running import running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
-from pyrocket.engine.group_admin import Place
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.rounds import GuardedThread
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store, writer_of
+from pyrocket.values.groups import Place
+from pyrocket.values.source import Hello, RunningState, Version
 from pyrocket.versions import PROTOCOL, RELEASE
 
 CAPABILITIES = (
     *("look-ups by key or id", "views", "offsets of consumer groups"),
     *("exactly-once writes", "creating topics"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hello:
-    """The broker's answer to a client's first call; see `HelloReply` in `pyrocket.proto`."""
-
-    release: str
-    protocol: int
-    store: str
-    broker: str
-    epoch: int
-    is_recovering: bool
-    now_ms: int
-    log_file_bytes: int
-    delay_levels: str
-    default_queues: int
-    auto_create_topics: bool
-    max_message_bytes: int
-    timer_max_delay_ms: int
-    max_request_bytes: int
-    capabilities: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Version:
-    """The version of a store: at least one field changes whenever the store changes."""
-
-    published: int
-    dispatched: int
-    structure: int
-    epoch: int
-    is_recovering: bool
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,10 @@ from typing import Protocol
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.rounds import Rounds
-from pyrocket.services.transactions.model import (
-    CheckPolicy,
-    CheckRequest,
-    LocalTransactionState,
-)
+from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
 from pyrocket.store import Store
 from pyrocket.values.message import SendStatus
+from pyrocket.values.transactions import LocalTransactionState
 
 MAX_QUESTIONS = 2000
 """Maximum pending check requests, as in RocketMQ's broker."""

@@ -11,11 +11,12 @@ from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.model import CheckRequest, Undecided
+from pyrocket.services.transactions.model import CheckRequest
 from pyrocket.store import Store, sender_of
 from pyrocket.values.message import Message, MessageQueue, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import Undecided
 
 Ask = Callable[[Undecided], bool]
 """Asks a producer about a half message, and returns whether it accepts the request; called by any

@@ -4,7 +4,6 @@ Source: `RunningFlags`. An append writes to the log and the queues; after an err
 writes are rejected.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.config import StoreConfig
@@ -14,41 +13,7 @@ from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.retention import RetentionFile
-
-_READ, _WRITE = 4, 2
-"""RocketMQ's PermName."""
-
-
-@dataclass(frozen=True)
-class RunningState:
-    """The offsets of the log, and the reasons why the broker rejects appends.
-
-    Attributes:
-        write_error: A write or fsync has failed; the store can only be read.
-        disk_full: Appends of messages are refused with DISK_FULL.
-    """
-
-    published: int
-    flushed: int
-    dispatched: int
-    write_error: bool
-    disk_full: bool
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether appends are accepted."""
-        return not (self.write_error or self.disk_full)
-
-    @property
-    def permission(self) -> int:
-        """RocketMQ's permission of the broker: 6 to read and write, 4 to read."""
-        return _READ | (_WRITE if self.is_writable else 0)
-
-    @property
-    def trouble(self) -> str:
-        """The reasons why appends are rejected; empty if they are accepted."""
-        reasons = {"a write or fsync failed": self.write_error, "the disk is full": self.disk_full}
-        return ", ".join(text for text, holds in reasons.items() if holds)
+from pyrocket.values.source import RunningState
 
 
 def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:

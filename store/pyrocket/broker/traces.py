@@ -41,9 +41,9 @@ from pyrocket.formats.trace import (
     packed,
 )
 from pyrocket.rounds import Rounds
-from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.transactions import LocalTransactionState
 
 MAX_PENDING = 10_000
 """Maximum records in the queue."""

@@ -69,17 +69,17 @@ if TYPE_CHECKING:
     from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
-    from pyrocket.engine.group_lag import GroupLag as GroupLag
     from pyrocket.values.consuming import Committed as Committed
     from pyrocket.values.consuming import MessageModel as MessageModel
     from pyrocket.values.consuming import Pulled as Pulled
     from pyrocket.values.consuming import PullStatus as PullStatus
     from pyrocket.values.consuming import Subscription as Subscription
+    from pyrocket.values.groups import GroupLag as GroupLag
 
 _NAMES = {
     "client.advice": "Advice advise",
-    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash by_machine_room"
-    " machine_room_nearby",
+    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash"
+    " by_machine_room machine_room_nearby",
     "client.base": "ClientState",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
@@ -96,8 +96,8 @@ _NAMES = {
     "client.results": "ConsumeResult ConsumeStatus",
     "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
-    "consuming": "Committed MessageModel PullStatus Pulled Subscription",
-    "engine.group_lag": "GroupLag",
+    "values.consuming": "Committed MessageModel PullStatus Pulled Subscription",
+    "values.groups": "GroupLag",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

@@ -23,8 +23,8 @@ from pyrocket.disk.lock import FileLock
 from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.loop_threads import LoopThreads
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
+from pyrocket.metadata.topics import check_topic_name, similar_to
+from pyrocket.services.transactions.model import CheckRequest
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.consuming import (
     Committed,
@@ -38,6 +38,8 @@ from pyrocket.values.consuming import (
 )
 from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _BLOCKING_CALLS = 8
 """Maximum number of threads for calls, which may wait for the disk."""

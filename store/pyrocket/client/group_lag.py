@@ -12,8 +12,8 @@ from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.client.remote import RemoteTransport
-    from pyrocket.engine.group_lag import GroupLag
     from pyrocket.rpc.connection import Credentials
+    from pyrocket.values.groups import GroupLag
 
 _Lags = dict[MessageQueue, "GroupLag"]
 

@@ -12,14 +12,14 @@ from pyrocket.client.instance import Instance
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
-from pyrocket.services.transactions.model import (
+from pyrocket.values.message import SendStatus, StoredMessage
+from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import (
     LocalTransactionState,
     TransactionListener,
     TransactionSendResult,
     Undecided,
 )
-from pyrocket.values.message import SendStatus, StoredMessage
-from pyrocket.values.producing import OutgoingMessage
 
 _log = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ Source: `Validators`, `DefaultMQProducerImpl`, `MessageBatch.generateFromList`.
 
 from collections.abc import Iterator, Sequence
 
-from pyrocket.arguments import check_message_kinds, check_type
+from pyrocket.arguments import check_type
 from pyrocket.engine.message_encoder import check_message
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import stored_body
+from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.values.message import Message

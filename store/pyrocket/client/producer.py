@@ -26,12 +26,9 @@ from pyrocket.client.tracing import Tracer
 from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
-from pyrocket.services.transactions.model import (
-    TransactionListener,
-    TransactionSendResult,
-)
 from pyrocket.values.message import Message, MessageQueue, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import TransactionListener, TransactionSendResult
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -20,7 +20,6 @@ from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.rpc.connection import SERVICE, Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 from pyrocket.values.consuming import (
     Committed,
     GroupStart,
@@ -33,9 +32,10 @@ from pyrocket.values.consuming import (
 )
 from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 if TYPE_CHECKING:
-    from pyrocket.engine.group_lag import GroupLag
+    from pyrocket.values.groups import GroupLag
 
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
@@ -222,7 +222,7 @@ class RemoteTransport:
 
     async def lags(self, broker: str, group: str) -> "list[GroupLag]":
         """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
-        from pyrocket.engine.group_lag import GroupLag  # Loads the reader, which clients lack.
+        from pyrocket.values.groups import GroupLag  # Loads the reader, which clients lack.
 
         reply = await self._ask(broker, "Lag", group=group)
         found: list[GroupLag] = _value(reply, list[GroupLag])

@@ -12,11 +12,11 @@ from pyrocket.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.nameserver.route_table import Route, TopicData
 from pyrocket.rpc.connection import SERVICE, Credentials
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
+from pyrocket.values.routes import Route, TopicData
+from pyrocket.values.topics import TopicConfig
 
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply

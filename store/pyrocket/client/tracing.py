@@ -42,9 +42,9 @@ from pyrocket.formats.trace import (
     TraceRecord,
     packed,
 )
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 from pyrocket.values.message import Message, SendResult, SendStatus, StoredMessage
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 MAX_PENDING = 10_000
 """Maximum records in memory."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 from pyrocket.values.consuming import (
     Committed,
     GroupStart,
@@ -20,6 +19,7 @@ from pyrocket.values.consuming import (
 )
 from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 
 @dataclass(frozen=True)

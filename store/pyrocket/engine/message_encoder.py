@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_message_kinds
 from pyrocket.clock import Clock
 from pyrocket.config import StoreConfig
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
@@ -28,6 +27,7 @@ from pyrocket.formats.compression import stored_body
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,

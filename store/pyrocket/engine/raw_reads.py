@@ -7,8 +7,9 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.reader import Reader
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.message_locations import MessageLocations, slices_at
+from pyrocket.index.queues.message_locations import slices_at
 from pyrocket.index.queues.scan_many import slice_of_runs
+from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import ByteSpan
 
 

@@ -50,8 +50,9 @@ from pyrocket.index.queues.scanner import Scanner, read_messages
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
 from pyrocket.values.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
+from pyrocket.values.topics import TopicConfig
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""

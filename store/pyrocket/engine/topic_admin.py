@@ -14,15 +14,8 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
 from pyrocket.metadata.topic_types import TopicTypes
-from pyrocket.metadata.topics import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    TopicConfig,
-    Topics,
-    check_not_system,
-    check_topic_name,
-)
+from pyrocket.metadata.topics import Topics, check_not_system, check_topic_name
+from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
 @translating_methods

@@ -24,10 +24,10 @@ from pyrocket.rpc.messaging.sessions import Session, Stream
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Answers, Call, call_of, calls_of
 from pyrocket.rpc.threads import Work
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
 from pyrocket.values.consuming import Pull, PullStatus, RawPulled, Subscription
 from pyrocket.values.message import MessageQueue, SendResult
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 SERVICE = "pyrocket.v1.Clients"
 

@@ -30,8 +30,6 @@ from pyrocket.broker.access import (
     Need,
     not_authenticated,
 )
-from pyrocket.broker.source import ReadPlan
-from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     GroupNotFoundError,
     PyrocketError,
@@ -44,13 +42,14 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.signature import parse
-from pyrocket.services.sink.batch import Staged
 from pyrocket.values.consuming import Heartbeat
+from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import Message, MessageQueue, QueueRange
-from pyrocket.views.parts import RetryPart, TablePart
+from pyrocket.values.sink import Staged
+from pyrocket.values.source import ReadPlan
+from pyrocket.values.views import RetryPart, TablePart
 
 WHOLE_STORE = Need(ADMIN, STORE)
 CREATE = "create"

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.config import DEFAULT_QUEUES, Retention
-from pyrocket.engine.group_admin import AtTime, Place
-from pyrocket.engine.group_lag import GroupLag
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import InvalidInputError
-from pyrocket.metadata.groups import Backoff, GroupConfig
-from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
+from pyrocket.values.cleaning import CleanReport
+from pyrocket.values.groups import AtTime, Backoff, GroupConfig, GroupLag, LiveMember, Place
+from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 
 
 class RemoteAdmin:

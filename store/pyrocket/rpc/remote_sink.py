@@ -9,22 +9,25 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_message_kinds, check_type, check_whole
+from pyrocket.arguments import check_type, check_whole
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
 from pyrocket.errors import MessageError, TopicNotFoundError
+from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
-from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.metadata.topics import check_topic_name
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import CLIENTS
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.upload import BrokerStaging, blocks_of
-from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
+from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import Stager
 from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
 from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.sink import FAIL, Published, Staged
+from pyrocket.values.topics import TopicConfig
 
 MAX_APPEND_BYTES = 8 << 20
 """Larger batches are staged and published, so that the broker does not hold them in memory."""

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pyarrow as pa
 
-from pyrocket.broker.running import RunningState
-from pyrocket.broker.source import Part, ReadPlan
-from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice, empty_slice
-from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_in
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of
 from pyrocket.rpc.version_watch import VersionWatch
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
     ByteSpan,
     LogMark,
@@ -28,8 +24,10 @@ from pyrocket.values.message import (
     QueueRange,
     SourceIdentity,
 )
+from pyrocket.values.source import Part, ReadPlan, RunningState
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.views import TablePart
 from pyrocket.versions import PROTOCOL, RELEASE
-from pyrocket.views.parts import TablePart
 
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply

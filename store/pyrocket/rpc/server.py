@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from pyrocket.broker.broker import Broker, Version
+from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.formats.record_batch import EncodedBatch
@@ -25,6 +25,7 @@ from pyrocket.rpc.service import SERVICE, BulkService, Call
 from pyrocket.rpc.threads import Work
 from pyrocket.rpc.version_feed import VersionFeed
 from pyrocket.store import call_on_change
+from pyrocket.values.source import Version
 
 
 class Server(CallServer):

@@ -10,22 +10,20 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.consumers.members import LiveMember
-from pyrocket.broker.source import Part, ReadPlan
 from pyrocket.config import Retention
-from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.metadata.groups import GroupConfig
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
 from pyrocket.rpc.requests import parsed
 from pyrocket.rpc.threads import Work
+from pyrocket.values.groups import AtTime, GroupConfig, LiveMember, Place
+from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
+from pyrocket.values.source import Part, ReadPlan
+from pyrocket.values.topics import TopicConfig
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.wire_block import encode_records
 from pyrocket.rpc.client import Client
-from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import staged_name
+from pyrocket.values.sink import ContentSum, Staged
 
 
 class BrokerStaging:

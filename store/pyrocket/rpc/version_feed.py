@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from pyrocket.broker.broker import Version
+from pyrocket.values.source import Version
 
 INTERVAL_S = 0.01
 """Minimum time between two reads; changes in between are announced together."""

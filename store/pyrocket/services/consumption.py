@@ -32,9 +32,11 @@ from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
-from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
-from pyrocket.metadata.topics import TopicConfig, lacking_topics
+from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
+from pyrocket.metadata.topics import lacking_topics
+from pyrocket.values.groups import GroupConfig
 from pyrocket.values.message import QueueOffsets, StoredMessage
+from pyrocket.values.topics import TopicConfig
 
 MAX_BODY_BYTES = 4 << 20
 """Maximum bytes of records delivered together; the first record may be larger."""

@@ -1,1 +1,4 @@
-"""The values that rooms pass to each other; no module here uses a file, a thread or a connection."""
+"""The values that rooms pass to each other.
+
+They need no file, thread or connection, and import nothing but `errors`.
+"""

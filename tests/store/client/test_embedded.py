@@ -11,7 +11,6 @@ from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.outgoing import outgoing
 from pyrocket.clock import system_clock
 from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
-from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.values.consuming import (
     ConsumerData,
     Heartbeat,
@@ -21,6 +20,7 @@ from pyrocket.values.consuming import (
     Subscription,
 )
 from pyrocket.values.message import Message
+from pyrocket.values.transactions import LocalTransactionState
 
 
 @pytest.fixture

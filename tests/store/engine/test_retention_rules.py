@@ -9,12 +9,12 @@ from pyrocket.engine.retention_rules import (
     DISK,
     EXPIRED,
     TOTAL_BYTES,
-    LogFile,
     local_hour,
     plan_by_hand,
     plan_cleaning,
 )
 from pyrocket.errors import OptionError
+from pyrocket.values.cleaning import LogFile
 
 HOUR = 3_600_000
 SIZE = 100

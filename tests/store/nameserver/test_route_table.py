@@ -3,15 +3,8 @@
 import pytest
 from pyrocket.errors import PyrocketError
 from pyrocket.nameserver.addresses import check_advertised, parse_address
-from pyrocket.nameserver.route_table import (
-    EXPIRY_S,
-    BrokerData,
-    QueueData,
-    Registration,
-    Route,
-    RouteTable,
-    TopicData,
-)
+from pyrocket.nameserver.route_table import EXPIRY_S, RouteTable
+from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
 
 ORDERS, CLICKS = TopicData("orders", 4, 2, 6), TopicData("clicks", 1, 1, 4, "FIFO")
 

@@ -10,13 +10,14 @@ import pytest
 from pyrocket.broker.access import read_access
 from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.clock import system_clock
-from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
+from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.errors import METADATA_KEY
 from pyrocket.rpc.gate import NEEDS
 from pyrocket.rpc.messaging.interface import name_of
 from pyrocket.rpc.nameserver.server import SERVICE, NameServer
+from pyrocket.values.routes import Registration, TopicData
 from support import name_server
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting

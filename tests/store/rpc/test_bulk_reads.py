@@ -15,7 +15,7 @@ from pyrocket import (
     Store,
     decode_slices,
 )
-from pyrocket.broker.source import Part, StoreSource
+from pyrocket.broker.source import StoreSource
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
@@ -32,6 +32,7 @@ from pyrocket.rpc.connection import Connection
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.messages import fill, values_of
 from pyrocket.rpc.remote_source import RemoteSource
+from pyrocket.values.source import Part
 from support.broker import served
 
 COLUMNS = ("queueId", "queueOffset", "physicalOffset", "tags", "body")

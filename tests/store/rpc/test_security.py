@@ -9,7 +9,6 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
 from pyrocket.broker import files
 from pyrocket.broker.access import read_access
-from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     NotAuthenticatedError,
     PyrocketError,
@@ -19,8 +18,6 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.formats.content_sum import ContentSum
-from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.rpc.client import Client, Timeouts
 from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.descriptors import service
@@ -29,7 +26,7 @@ from pyrocket.rpc.messages import fill
 from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.signature import parse, sign
 from pyrocket.rpc.tls import Certificate
-from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.values.consuming import (
     ConsumerData,
     GroupStart,
@@ -37,9 +34,11 @@ from pyrocket.values.consuming import (
     MessageModel,
     Subscription,
 )
+from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import LogMark
 from pyrocket.values.producing import OutgoingMessage
-from pyrocket.views.parts import LogPart, RetryPart, TablePart
+from pyrocket.values.sink import ContentSum, Staged
+from pyrocket.values.views import LogPart, RetryPart, TablePart
 from support.broker import served
 from support.certificates import write_certificate
 

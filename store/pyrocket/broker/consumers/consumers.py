@@ -21,8 +21,7 @@ from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.sends import converted
 from pyrocket.clock import Clock, steady_clock
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.group_admin import Place, group_has_members
-from pyrocket.engine.group_lag import GroupLag
+from pyrocket.engine.group_admin import group_has_members
 from pyrocket.engine.group_starts import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
@@ -36,9 +35,9 @@ from pyrocket.errors import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
-from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
+from pyrocket.values.groups import Backoff, GroupConfig, GroupLag, Place
 from pyrocket.values.message import AppendResult, MessageQueue
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import check_expression
 from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
+from pyrocket.values.groups import LiveMember
 
 MAX_CLIENT_ID_BYTES = 255
 MAX_BYTES = 64 << 20
@@ -15,18 +16,6 @@ MAX_BYTES = 64 << 20
 _MEMBER_BYTES, _SUBSCRIPTION_BYTES = 1000, 400
 EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
-
-
-@dataclass(frozen=True)
-class LiveMember:
-    """A live member of a group.
-
-    differs: Whether its subscriptions differ from those in the group's latest heartbeat, which are
-        the subscriptions of the group.
-    """
-
-    client_id: str
-    differs: bool
 
 
 @dataclass

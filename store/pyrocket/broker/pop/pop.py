@@ -37,8 +37,8 @@ from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.groups import GroupConfig
 from pyrocket.values.message import AppendResult
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]

@@ -20,9 +20,9 @@ from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
 from pyrocket.values.consuming import GroupStart
+from pyrocket.values.groups import GroupConfig
 from pyrocket.values.message import StoredMessage
 
 

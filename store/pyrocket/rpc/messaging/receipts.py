@@ -7,13 +7,13 @@ from typing import Any
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked, Stored
 from pyrocket.loop_threads import PendingReply
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import ms_of, new
 from pyrocket.rpc.messaging.receiving import check_invisible
 from pyrocket.rpc.messaging.sessions import Sessions
 from pyrocket.rpc.messaging.telemetry import NODE
+from pyrocket.values.groups import GroupConfig
 from pyrocket.values.message import SendStatus
 
 _INVALID = (

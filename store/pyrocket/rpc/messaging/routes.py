@@ -6,13 +6,13 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.errors import TopicNotFoundError
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.nameserver.addresses import parse_address
-from pyrocket.nameserver.route_table import TopicData
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import new, number
 from pyrocket.store import Store
+from pyrocket.values.routes import TopicData
+from pyrocket.values.topics import TopicConfig
 
 ANY_QUEUE = -1
 _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")

@@ -9,11 +9,11 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import PopSettings
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status
 from pyrocket.rpc.messaging.interface import name_of, new, number, put_ms
 from pyrocket.rpc.messaging.sessions import Session, Sessions
+from pyrocket.values.groups import GroupConfig
 
 MAX_BATCH = PopSettings.max_batch
 MAX_SETTINGS_BYTES = 16 << 10

@@ -10,7 +10,8 @@ from pyrocket.rpc.messaging.codes import RefusedError, stored_status
 from pyrocket.rpc.messaging.delivered import message_of
 from pyrocket.rpc.messaging.interface import name_of, new
 from pyrocket.rpc.messaging.sessions import Sessions
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState
+from pyrocket.services.transactions.model import CheckRequest
+from pyrocket.values.transactions import LocalTransactionState
 
 _STATES = {
     "COMMIT": LocalTransactionState.COMMIT,

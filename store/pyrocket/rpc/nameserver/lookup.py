@@ -13,10 +13,10 @@ import grpc
 
 from pyrocket.errors import OptionError, PyrocketError, TransportError
 from pyrocket.nameserver.addresses import parse_address
-from pyrocket.nameserver.route_table import BrokerData, Route
 from pyrocket.rpc.connection import Connection, Credentials, method_of
 from pyrocket.rpc.messages import fill, values_of
 from pyrocket.rpc.nameserver.calls import SERVICE, call_error
+from pyrocket.values.routes import BrokerData, Route
 
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3

@@ -12,13 +12,14 @@ from queue import SimpleQueue
 import grpc
 
 from pyrocket.errors import TransportError
-from pyrocket.nameserver.route_table import PRIMARY, Registration, TopicData
+from pyrocket.nameserver.route_table import PRIMARY
 from pyrocket.rounds import Rounds
 from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import Credentials, method_of
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.nameserver.calls import SERVICE, call_error, unanswered
 from pyrocket.store import Store, call_on_change
+from pyrocket.values.routes import Registration, TopicData
 
 PERIOD_S = 30
 _RETRY_S, _ANSWER_S, _UNREGISTER_S = 1, 5, 2

@@ -9,7 +9,7 @@ import grpc
 
 from pyrocket.broker.settings import Settings
 from pyrocket.metadata.topic_types import MESSAGE_TYPES
-from pyrocket.nameserver.route_table import BrokerData, Route, RouteTable
+from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.call_server import CallServer, arguments_of
 from pyrocket.rpc.descriptors import service
 from pyrocket.rpc.gate import Gate
@@ -29,6 +29,7 @@ from pyrocket.rpc.messaging.unary import UnaryCalls
 from pyrocket.rpc.nameserver.calls import SERVICE
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import call_of
+from pyrocket.values.routes import BrokerData, Route
 
 
 class NameServer(CallServer):

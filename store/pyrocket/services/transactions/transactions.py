@@ -3,7 +3,7 @@
 import threading
 from contextlib import suppress
 
-from pyrocket.arguments import check_message_kinds, check_text, check_type, is_whole
+from pyrocket.arguments import check_text, check_type, is_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
@@ -13,6 +13,7 @@ from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, half_of
+from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
@@ -32,13 +33,9 @@ from pyrocket.services.transactions.check_service import (
 )
 from pyrocket.services.transactions.end_transaction import EndTransactionProcessor
 from pyrocket.services.transactions.half_messages import read_half_messages
-from pyrocket.services.transactions.model import (
-    CheckPolicy,
-    CheckRequest,
-    HalfMessageRef,
-    LocalTransactionState,
-)
+from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
 from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.transactions import HalfMessageRef, LocalTransactionState
 
 
 @translating_methods

@@ -18,7 +18,7 @@ from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
 
 if TYPE_CHECKING:
-    from pyrocket.broker.running import RunningState
+    from pyrocket.values.source import RunningState
 
 
 class _BrokerCommands(CommandGroup):

@@ -32,8 +32,7 @@ from pyrocket.tools.cli.target import Target
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
-    from pyrocket.broker.consumers.members import LiveMember
-    from pyrocket.metadata.groups import Backoff, GroupConfig
+    from pyrocket.values.groups import Backoff, GroupConfig, LiveMember
 
 
 @click.group(cls=CommandGroup)
@@ -153,7 +152,7 @@ def _delays(text: str) -> tuple[int, ...]:
 
 
 def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
-    from pyrocket.metadata.groups import Backoff
+    from pyrocket.values.groups import Backoff
 
     if text is None:
         return None
@@ -163,7 +162,7 @@ def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | 
 def _exponential(
     _context: object, _option: object, given: tuple[str, str, int] | None
 ) -> "Backoff | None":
-    from pyrocket.metadata.groups import Backoff
+    from pyrocket.values.groups import Backoff
 
     if given is None:
         return None
@@ -323,7 +322,7 @@ def reset(
     then continue at the new offsets; in a directory that a process consumes without a broker, its
     later commits override the reset.
     """
-    from pyrocket.engine.group_admin import AtTime
+    from pyrocket.values.groups import AtTime
 
     if (to is None) == (not offsets):
         raise click.UsageError("Use either --to or --offset.")

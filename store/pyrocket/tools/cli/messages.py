@@ -189,7 +189,7 @@ def _find(
     count: int = _NO_END,
 ) -> list[StoredMessage]:
     """Return the newest `count` messages with one of the keys or ids; the newest is last."""
-    from pyrocket.engine.key_lookup import LookupRequest
+    from pyrocket.values.lookup import LookupRequest
 
     found: list[StoredMessage] = []
     request = LookupRequest(topics=topics, keys=keys, ids=ids)

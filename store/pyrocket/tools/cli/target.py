@@ -20,10 +20,9 @@ from pyrocket.tools.summaries import (
 from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
-    from pyrocket.broker.consumers.members import LiveMember
-    from pyrocket.engine.group_admin import Place as Reset
-    from pyrocket.engine.retention_rules import CleanReport
-    from pyrocket.metadata.groups import Backoff, GroupConfig
+    from pyrocket.values.cleaning import CleanReport
+    from pyrocket.values.groups import Backoff, GroupConfig, LiveMember
+    from pyrocket.values.groups import Place as Reset
 
 READ_WRITE = 6
 """RocketMQ's permission of a topic: 4 to read, 2 to write."""
@@ -72,7 +71,7 @@ class Target:
 
     def info(self) -> StoreInfo:
         """Return the store's identity, sizes and contents."""
-        from pyrocket.views.parts import LogPart
+        from pyrocket.values.views import LogPart
 
         with self._open() as store:
             plan = store.source.plan_view("commitlog")
@@ -247,7 +246,7 @@ class Target:
 
     def reset_offsets(self, topic: str, to: "Reset") -> dict[int, int]:
         """Return the offsets that a reset would commit: queue id → offset."""
-        from pyrocket.engine.group_admin import AtTime
+        from pyrocket.values.groups import AtTime
 
         with self._open() as store:
             ranges = store.ranges(topic)

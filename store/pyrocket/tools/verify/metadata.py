@@ -19,11 +19,12 @@ from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonT
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
-from pyrocket.metadata.topics import TopicConfig, Topics, entry_of
+from pyrocket.metadata.topics import Topics, entry_of
 from pyrocket.services.consumption import check_pop_file
 from pyrocket.services.sink.ledger import check_ledger
 from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.report import SIZES
+from pyrocket.values.topics import TopicConfig
 
 _BACKUP = ".bak"
 _USE_BACKUP = repair("replaces it by its backup, which brokers use in this case anyway.")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrocket.log.salvage import DamagedRange
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.tools.verify.finding import Finding, Severity
+from pyrocket.values.topics import TopicConfig
 
 SIZES = "STORE_SIZES"
 """The code for a `store.json` that contradicts all files."""

@@ -25,7 +25,7 @@ from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
 from pyrocket.tools.verify.delays import DelayCheck, check_timers
 from pyrocket.tools.verify.files import (
     TolerantFileQueue,
@@ -60,6 +60,7 @@ from pyrocket.tools.verify.state import (
     index_lag_severity,
     read_checkpoint,
 )
+from pyrocket.values.topics import TopicConfig
 
 _MAX_ATTEMPTS = 10
 

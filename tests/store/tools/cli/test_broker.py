@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
-from pyrocket.broker.running import RunningState, running_state
+from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
 from pyrocket.rpc import monitoring
@@ -18,6 +18,7 @@ from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials
 from pyrocket.rpc.descriptors import message_class
 from pyrocket.rpc.process import open_store
+from pyrocket.values.source import RunningState
 from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
 from support.commands import document, run
