@@ -15,18 +15,9 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = [
-    "errors",
-    "values",
-    "loop_threads",
-    "rounds",
-    "arguments",
-    "config",
-    "clock",
-    "versions",
-]
 LAYERS = [
-    BASE,
+    ["errors"],
+    ["base", "values"],
     ["formats", "disk"],
     ["filters", "log"],
     ["index.queues"],
@@ -99,16 +90,16 @@ core, which tests run on a simulated clock.
 NOT_IN_CLIENT_CORE = (
     *("threading.", "queue.", "concurrent.", "multiprocessing.", "sched.", "signal."),
     *("socket.", "select.", "selectors.", "ssl.", "grpc.", "pyrocket.rpc."),
-    *("time.", "pyrocket.clock.", "secrets.", "uuid."),
+    *("time.", "pyrocket.base.clock.", "secrets.", "uuid."),
     *("asyncio.to_thread.", "asyncio.open_connection.", "asyncio.create_subprocess_exec."),
 )
 """The core runs in any event loop; times are those of the loop, which may be simulated."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
 RANKS[""] = RANKS["rpc"]
-CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
+CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.base.config.", "pyrocket.tools.notebook.")
 # Log lines and commands show counts alike.
-CONNECTOR_MAY_IMPORT += ("pyrocket.arguments.counted",)
+CONNECTOR_MAY_IMPORT += ("pyrocket.base.arguments.counted",)
 # All commands share these modules.
 CONNECTOR_MAY_IMPORT += (
     *("pyrocket.tools.cli.command_group.", "pyrocket.tools.cli.frame."),
@@ -172,7 +163,7 @@ def store_fault(module, name):
         return "inside the package, import from the module that defines it"
     if own is None:
         return f"{module} is not in the table of layers"
-    if own != other and RANKS[own] == RANKS[other] and own and own not in BASE:
+    if own != other and RANKS[own] == RANKS[other] and own:
         return f"{own} and {other} may not import each other"
     return f"{other} is above {own}" if RANKS[other] > RANKS[own] else None
 
@@ -295,7 +286,7 @@ def test_the_core_of_the_client_uses_no_threads_connections_or_clocks():
     "source",
     [
         *("import threading", "from time import monotonic", "from concurrent import futures"),
-        *("import grpc", "from pyrocket.rpc.client import Client", "import pyrocket.clock"),
+        *("import grpc", "from pyrocket.rpc.client import Client", "import pyrocket.base.clock"),
     ],
 )
 def test_a_thread_connection_or_clock_in_the_core_of_the_client_is_reported(source):
@@ -368,7 +359,7 @@ def test_an_import_of_a_higher_or_equal_rank_is_reported(module, source):
     ("module", "source"),
     [
         ("pyrocket", "from pyrocket.store import Store"),
-        ("pyrocket.config", "from pyrocket.errors import OptionError"),
+        ("pyrocket.base.config", "from pyrocket.errors import OptionError"),
         ("pyrocket.store", "from pyrocket.metadata.topics import Topics"),
         (
             "pyrocket.services.delay.schedule_service",
@@ -418,4 +409,4 @@ def test_an_operation_on_a_path_outside_disk_is_reported(source):
 def test_banned_names_are_reported():
     assert list(name_faults("formats/x.py", "import struct\nstruct.pack_into('q', b, 0, 1)"))
     assert list(name_faults("formats/x.py", "import time\ntime.time()"))
-    assert not list(name_faults("store/pyrocket/clock.py", "import time\ntime.time_ns()"))
+    assert not list(name_faults("store/pyrocket/base/clock.py", "import time\ntime.time_ns()"))

@@ -2,6 +2,7 @@
 
 The packages, from the bottom up; each imports only from packages above it in this list:
 
+base       clocks, settings, checks of arguments, threads, versions
 values     what the other packages pass to each other: messages, offsets, settings, plans
 formats    bytes to values and Arrow columns, and back: one module for each format on disk
 disk       files, names, locks, and the state that processes share; knows no format
@@ -18,20 +19,20 @@ rpc        the broker over gRPC, and its clients
 client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
-The other modules are `store` (the class `Store`), `config`, `arguments`, `clock`, `loop_threads`,
-`versions`, `errors`, and `testing` for tests of programs that use a store.
+The other modules are `store` (the class `Store`), `errors`, and `testing` for tests of programs
+that use a store.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyrocket.arguments import local_path as local_path
-    from pyrocket.arguments import parse_size as parse_size
+    from pyrocket.base.arguments import local_path as local_path
+    from pyrocket.base.arguments import parse_size as parse_size
+    from pyrocket.base.config import Retention as Retention
+    from pyrocket.base.config import StoreConfig as StoreConfig
+    from pyrocket.base.config import parse_duration as parse_duration
     from pyrocket.broker.source import StoreSource as StoreSource
-    from pyrocket.config import Retention as Retention
-    from pyrocket.config import StoreConfig as StoreConfig
-    from pyrocket.config import parse_duration as parse_duration
     from pyrocket.engine.group_admin import Groups as Groups
     from pyrocket.errors import PyrocketError as PyrocketError
     from pyrocket.filters.message_filter import MessageFilter as MessageFilter
@@ -93,9 +94,9 @@ if TYPE_CHECKING:
     from pyrocket.views.views import Views as Views
 
 _NAMES = {
-    "arguments": "local_path parse_size",
+    "base.arguments": "local_path parse_size",
+    "base.config": "Retention StoreConfig parse_duration",
     "broker.source": "StoreSource",
-    "config": "Retention StoreConfig parse_duration",
     "engine.group_admin": "Groups",
     "errors": "PyrocketError",
     "filters.message_filter": "MessageFilter ScanTally",
@@ -142,7 +143,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, which keeps `import pyrocket` fast."""
     if name == "__version__":
-        return importlib.import_module("pyrocket.versions").RELEASE
+        return importlib.import_module("pyrocket.base.versions").RELEASE
     if name not in _HOMES:
         raise AttributeError(f"module 'pyrocket' has no attribute {name!r}")
     return getattr(importlib.import_module(f"pyrocket.{_HOMES[name]}"), name)

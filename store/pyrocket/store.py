@@ -13,9 +13,9 @@ from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_amount, check_numbers, check_place, check_type, path_of
-from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.base.arguments import check_amount, check_numbers, check_place, check_type, path_of
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods

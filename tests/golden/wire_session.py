@@ -24,9 +24,9 @@ from pyrocket import (
     Store,
     decode_slices,
 )
+from pyrocket.base.versions import RELEASE
 from pyrocket.rpc.descriptors import service
 from pyrocket.values.lookup import LookupRequest
-from pyrocket.versions import RELEASE
 
 FOLDER = Path(__file__).with_name("wire")
 SERVICE = "pyrocket.v1.Broker"

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.clock import system_clock
+from pyrocket.base.clock import system_clock
 from pyrocket.formats.hashes import java_hash
 from pyrocket.values.topics import TopicConfig
 from support.inner import inner

@@ -4,7 +4,7 @@ exist succeeds, since an earlier attempt may have deleted it.
 
 from contextlib import suppress
 
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.store import Store
 from pyrocket.values.cleaning import CleanReport

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
-from pyrocket.rounds import Rounds
 from pyrocket.values.message import AppendResult
 
 MAX_REQUESTS = 2000

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 
+from pyrocket.base.rounds import GuardedThread
+from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
@@ -22,12 +24,10 @@ from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
-from pyrocket.rounds import GuardedThread
 from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.store import Store, writer_of
 from pyrocket.values.groups import Place
 from pyrocket.values.source import Hello, RunningState, Version
-from pyrocket.versions import PROTOCOL, RELEASE
 
 CAPABILITIES = (
     *("look-ups by key or id", "views", "offsets of consumer groups"),

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Collection
 from typing import Protocol
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.rounds import Rounds
 from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
 from pyrocket.store import Store
 from pyrocket.values.message import SendStatus

@@ -6,7 +6,7 @@ writes are rejected.
 
 from pathlib import Path
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
 from pyrocket.engine.disk_room import DiskRoom

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from pyrocket.clock import Clock, system_clock
+from pyrocket.base.clock import Clock, system_clock
 from pyrocket.errors import NotAuthenticatedError
 
 _DATE = re.compile(

@@ -17,6 +17,7 @@ from itertools import groupby
 from queue import Empty, Full, Queue
 from typing import NamedTuple
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.values import Delivery, Stored
 from pyrocket.broker.sends import SendOutcome, Sends, Sent
 from pyrocket.engine.message_encoder import Origin, UniqueIds
@@ -40,7 +41,6 @@ from pyrocket.formats.trace import (
     TraceRecord,
     packed,
 )
-from pyrocket.rounds import Rounds
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.message import Message, SendStatus
 from pyrocket.values.transactions import LocalTransactionState

@@ -12,7 +12,7 @@ Source: `RebalancePushImpl.computePullFromWhere`, `DefaultMessageStore.getMessag
 from datetime import datetime
 from enum import Enum
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import InvalidInputError
 from pyrocket.values.message import QueueOffsets
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from pyrocket.arguments import check_names, is_number
+from pyrocket.base.arguments import check_names, is_number
 from pyrocket.client.allocation import Strategy, averagely
 from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
 from pyrocket.errors import InvalidInputError

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.broker.broker import Broker
 from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import Changed, TopicRoute
@@ -22,7 +23,6 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
-from pyrocket.loop_threads import LoopThreads
 from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.services.transactions.model import CheckRequest
 from pyrocket.store import Store, consumption_of

@@ -28,9 +28,9 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pyrocket.base.clock import system_clock
 from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.clock import system_clock
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.errors import StoreDamagedError
 from pyrocket.values.consuming import Committed, GroupStart, MessageModel

@@ -5,7 +5,7 @@ Source: `Validators`, `DefaultMQProducerImpl`, `MessageBatch.generateFromList`.
 
 from collections.abc import Iterator, Sequence
 
-from pyrocket.arguments import check_type
+from pyrocket.base.arguments import check_type
 from pyrocket.engine.message_encoder import check_message
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import stored_body

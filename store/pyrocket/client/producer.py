@@ -10,7 +10,8 @@ from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pyrocket.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.clock import system_clock
 from pyrocket.client.base import BaseClient
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
 from pyrocket.client.failures import Failures
@@ -23,7 +24,6 @@ from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, SendHooks
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
 from pyrocket.values.message import Message, MessageQueue, SendResult

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError
 from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import (
@@ -22,7 +23,6 @@ from pyrocket.rpc.connection import (
 )
 from pyrocket.rpc.errors import carried_error
 from pyrocket.rpc.messages import fill
-from pyrocket.versions import PROTOCOL, RELEASE
 
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply

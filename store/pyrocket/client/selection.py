@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
-from pyrocket.arguments import check_type, is_number
+from pyrocket.base.arguments import check_type, is_number
 from pyrocket.client.allocation import in_machine_rooms
 from pyrocket.client.fault_table import FaultTable
 from pyrocket.errors import InvalidInputError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from pyrocket.arguments import check_text, check_type, path_of
+from pyrocket.base.arguments import check_text, check_type, path_of
 from pyrocket.client.instance import Connect, Instance
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import InvalidInputError

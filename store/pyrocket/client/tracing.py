@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 
+from pyrocket.base.clock import system_clock
 from pyrocket.client.core.sending import Sending
 from pyrocket.client.instance import Instance
 from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.results import ConsumeResult
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.formats.properties import UNIQ_KEY

@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pyrocket.arguments import check_amount, format_size
-from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.base.arguments import check_amount, format_size
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.hooks import Hooks

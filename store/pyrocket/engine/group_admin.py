@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from pyrocket.arguments import check_numbers, check_text, check_type
+from pyrocket.base.arguments import check_numbers, check_text, check_type
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods

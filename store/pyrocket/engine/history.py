@@ -7,7 +7,7 @@ mark.
 
 from collections.abc import Mapping
 
-from pyrocket.arguments import check_numbers, check_text
+from pyrocket.base.arguments import check_numbers, check_text
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.metadata.epochs import Epochs

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
+from pyrocket.base.arguments import check_numbers, check_text, check_texts, check_type
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import stored_body

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pyrocket.arguments import check_numbers, check_type
+from pyrocket.base.arguments import check_numbers, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.reader import Reader
 from pyrocket.filters.message_filter import MessageFilter, ScanTally

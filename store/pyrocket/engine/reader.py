@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from pyrocket.arguments import (
+from pyrocket.base.arguments import (
     check_all_numbers,
     check_numbers,
     check_offsets,
@@ -18,7 +18,7 @@ from pyrocket.arguments import (
     check_ranges,
     check_type,
 )
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity

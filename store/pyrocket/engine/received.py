@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflated_bytes

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.disk.machine import DiskUsage
 from pyrocket.values.cleaning import Kept, LogFile, Removal
 

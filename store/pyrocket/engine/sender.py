@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_whole
+from pyrocket.base.arguments import check_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine

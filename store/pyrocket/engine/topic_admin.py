@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyrocket.arguments import check_text, check_type, is_whole
-from pyrocket.config import DEFAULT_QUEUES
+from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
-from pyrocket.arguments import is_number
+from pyrocket.base.arguments import is_number
 from pyrocket.errors import MessageError
 from pyrocket.values.message import Message
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_texts
+from pyrocket.base.arguments import check_texts
 from pyrocket.errors import SchemaError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, LACKS_FLAG, inflate, lacks_flag

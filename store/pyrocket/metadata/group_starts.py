@@ -6,7 +6,7 @@ changed. It outlives the topic, and is deleted with the group.
 
 from collections.abc import Mapping
 
-from pyrocket.arguments import is_whole
+from pyrocket.base.arguments import is_whole
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError

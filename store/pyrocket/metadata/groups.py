@@ -11,7 +11,7 @@ RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
 import re
 from collections.abc import Callable
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import GroupNameError
 from pyrocket.formats.fastjson import int_keys

@@ -4,7 +4,7 @@ A topic without this attribute accepts messages of every type. Source: `TopicAtt
 `TopicMessageType`.
 """
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.json_table import Content, JsonTable

@@ -19,9 +19,9 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from pyrocket.arguments import check_text, check_type, is_whole
-from pyrocket.clock import Clock
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
-from pyrocket.clock import system_clock
+from pyrocket.base.clock import system_clock
+from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import (
     PyrocketError,
     StoreNotSharedError,
@@ -22,7 +23,6 @@ from pyrocket.rpc.allocator import keep_blocks
 from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.signature import Metadata, sign
-from pyrocket.versions import PROTOCOL, RELEASE
 
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyrocket.config import DEFAULT_QUEUES, Retention
+from pyrocket.base.config import DEFAULT_QUEUES, Retention
 from pyrocket.errors import InvalidInputError
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.messages import values_of

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_type, check_whole
-from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
+from pyrocket.base.arguments import check_type, check_whole
+from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.message_kinds import check_message_kinds

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pyarrow as pa
 
+from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice, empty_slice
@@ -27,7 +28,6 @@ from pyrocket.values.message import (
 from pyrocket.values.source import Part, ReadPlan, RunningState
 from pyrocket.values.topics import TopicConfig
 from pyrocket.values.views import TablePart
-from pyrocket.versions import PROTOCOL, RELEASE
 
 if TYPE_CHECKING:
     from pyrocket.rpc.proto.pyrocket_pb2 import HelloReply

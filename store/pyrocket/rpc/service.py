@@ -9,8 +9,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from pyrocket.base.config import Retention
 from pyrocket.broker.broker import Broker
-from pyrocket.config import Retention
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TypeVar
 
-from pyrocket.loop_threads import LoopThreads
+from pyrocket.base.loop_threads import LoopThreads
 
 _THREADS = 8
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import grpc
 from cryptography import x509
 
+from pyrocket.base.clock import Clock, system_clock
 from pyrocket.broker.files import WatchedFiles, read_file, refuse_if_others_can_read
-from pyrocket.clock import Clock, system_clock
 from pyrocket.errors import OptionError
 from pyrocket.rpc.certificate_dates import shown
 

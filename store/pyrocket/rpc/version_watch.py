@@ -5,8 +5,8 @@ from collections.abc import Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.errors import PyrocketError
-from pyrocket.rounds import Rounds
 from pyrocket.rpc.client import Client, Pauses
 from pyrocket.rpc.descriptors import message_class
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyrocket.clock import Clock, steady_clock, system_clock
+from pyrocket.base.clock import Clock, steady_clock, system_clock
 from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors

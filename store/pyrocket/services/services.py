@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property

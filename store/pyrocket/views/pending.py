@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_texts, check_type
+from pyrocket.base.arguments import check_texts, check_type
 from pyrocket.disk.shared_state import level_field
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_text, check_texts, check_type
+from pyrocket.base.arguments import check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.reader import Reader

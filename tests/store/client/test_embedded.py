@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store, StoreConfig
+from pyrocket.base.clock import system_clock
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.outgoing import outgoing
-from pyrocket.clock import system_clock
 from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
 from pyrocket.values.consuming import (
     ConsumerData,

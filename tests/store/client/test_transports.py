@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 from pyrocket import Message, Store, StoreConfig
+from pyrocket.base.versions import PROTOCOL
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.remote import RemoteTransport
 from pyrocket.errors import QueueNotFoundError, UnsupportedError
@@ -22,7 +23,6 @@ from pyrocket.values.consuming import (
     Subscription,
 )
 from pyrocket.values.message import MessageQueue
-from pyrocket.versions import PROTOCOL
 from support.broker import served
 
 FIRST = GroupStart(0, 0)

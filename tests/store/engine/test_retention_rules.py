@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.disk.machine import DiskUsage
 from pyrocket.engine.retention_rules import (
     DISK,

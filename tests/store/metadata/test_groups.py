@@ -6,7 +6,7 @@ import multiprocessing
 import numpy as np
 import pytest
 from pyrocket import AtTime, GroupConfig, Store
-from pyrocket.config import parse_delay_levels
+from pyrocket.base.config import parse_delay_levels
 from pyrocket.disk import io
 from pyrocket.errors import (
     GroupNameError,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from pyrocket.base.clock import system_clock
 from pyrocket.broker.access import read_access
 from pyrocket.broker.signature_age import SignatureAge
-from pyrocket.clock import system_clock
 from pyrocket.nameserver.route_table import RouteTable
 from pyrocket.rpc.connection import Credentials
 from pyrocket.rpc.descriptors import message_class, service

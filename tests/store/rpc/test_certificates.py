@@ -5,8 +5,8 @@ import logging
 
 import pytest
 from pyrocket import Store
+from pyrocket.base.clock import system_clock
 from pyrocket.client.remote_broker import RemoteBroker
-from pyrocket.clock import system_clock
 from pyrocket.errors import TransportError
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import Connection, Credentials

@@ -9,7 +9,7 @@ from itertools import product
 import grpc
 import pytest
 from pyrocket import Message, Store
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, Origin, TopicRoute
 from pyrocket.errors import MessageError
 from pyrocket.formats.system_topics import HALF_TOPIC, TIMER_TOPIC

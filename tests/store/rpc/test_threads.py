@@ -9,8 +9,8 @@ from concurrent.futures import Future
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
+from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
-from pyrocket.loop_threads import PendingReply
 from pyrocket.rpc.connection import method_of
 from pyrocket.rpc.messages import fill
 from pyrocket.rpc.threads import Threads, Work

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
+from pyrocket.base.clock import Clock, steady_clock
 from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
@@ -19,7 +20,6 @@ from pyrocket.broker.pop.retries import (
 )
 from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.sends import converted
-from pyrocket.clock import Clock, steady_clock
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_admin import group_has_members
 from pyrocket.engine.group_starts import EARLIEST

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from pyrocket.base.clock import Clock, SteadyTime
 from pyrocket.broker.pop.events import Event, encode_events
 from pyrocket.broker.pop.group import GroupState
 from pyrocket.broker.pop.handles import Handles
@@ -25,7 +26,6 @@ from pyrocket.broker.pop.values import (
     Stored,
     Swept,
 )
-from pyrocket.clock import Clock, SteadyTime
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,

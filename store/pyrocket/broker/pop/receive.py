@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Place, Put
@@ -15,7 +16,6 @@ from pyrocket.broker.pop.values import (
     Received,
     nothing_to_store,
 )
-from pyrocket.clock import Clock
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult

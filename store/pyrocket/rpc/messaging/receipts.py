@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
+from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Acked, Stored
-from pyrocket.loop_threads import PendingReply
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import ms_of, new

@@ -5,10 +5,10 @@ import binascii
 from collections.abc import Sequence
 from typing import Any
 
+from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import SendOutcome, Sent
 from pyrocket.formats.compression import Inflation
-from pyrocket.loop_threads import PendingReply
 from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, status, stored_status
 from pyrocket.rpc.messaging.interface import new

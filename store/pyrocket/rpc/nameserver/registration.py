@@ -11,9 +11,9 @@ from queue import SimpleQueue
 
 import grpc
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransportError
 from pyrocket.nameserver.route_table import PRIMARY
-from pyrocket.rounds import Rounds
 from pyrocket.rpc.certificate_dates import date_remedy
 from pyrocket.rpc.connection import Credentials, method_of
 from pyrocket.rpc.messages import fill

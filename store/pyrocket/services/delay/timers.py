@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_text, check_type, check_whole
+from pyrocket.base.arguments import check_text, check_type, check_whole
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket.arguments import is_whole
+from pyrocket.base.arguments import is_whole
 from pyrocket.disk.machine import BootTime, boot_time
 from pyrocket.errors import OptionError, SinkError
 from pyrocket.values.sink import FAIL, ON_DIFFERENCE, ON_GAP

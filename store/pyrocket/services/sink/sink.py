@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pyrocket.arguments import check_type, check_whole
+from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks

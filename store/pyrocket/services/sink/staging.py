@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_whole
+from pyrocket.base.arguments import check_whole
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors

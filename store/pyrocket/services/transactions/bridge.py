@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.engine.delayed_routing import DelayRouter

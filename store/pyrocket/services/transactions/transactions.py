@@ -3,7 +3,7 @@
 import threading
 from contextlib import suppress
 
-from pyrocket.arguments import check_text, check_type, is_whole
+from pyrocket.base.arguments import check_text, check_type, is_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import click
 
-from pyrocket.arguments import counted, format_size
+from pyrocket.base.arguments import counted, format_size
 from pyrocket.disk.layout import file_name
 from pyrocket.tools.cli.frame import (
     FOUND,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.errors import MessageNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import (
     DLQ_ORIGIN_MESSAGE_ID,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.arguments import counted
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
@@ -139,7 +139,7 @@ def create(name: str, place: GivenPlace, as_json: bool) -> int:
 
 
 def _delays(text: str) -> tuple[int, ...]:
-    from pyrocket.config import parse_delay_levels
+    from pyrocket.base.config import parse_delay_levels
     from pyrocket.errors import OptionError
 
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.arguments import local_path
+from pyrocket.base.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import Target
 from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment

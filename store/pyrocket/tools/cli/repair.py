@@ -2,7 +2,7 @@
 
 import click
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import OptionError
 from pyrocket.values.message import StoredMessage
 

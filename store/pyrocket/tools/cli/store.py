@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pyrocket.arguments import format_size
-from pyrocket.config import Retention
+from pyrocket.base.arguments import format_size
+from pyrocket.base.config import Retention
 from pyrocket.tools.cli.clean import clean, deleted
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.tools.cli.messages import Messages
 from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (

@@ -9,7 +9,7 @@ from itertools import pairwise
 from os import PathLike
 from typing import Any
 
-from pyrocket.arguments import local_path
+from pyrocket.base.arguments import local_path
 from pyrocket.errors import InvalidInputError, StoreNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
 from pyrocket.store import Store

@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMER_QUEUE_OFFSET, TIMER_READ_TIME

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from pyrocket import Store
-from pyrocket.config import MAX_BODY_BYTES
+from pyrocket.base.config import MAX_BODY_BYTES
 from pyrocket.rpc.messaging.interface import number
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, message, queue, resource

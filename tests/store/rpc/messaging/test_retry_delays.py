@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.config import parse_delay_levels
+from pyrocket.base.config import parse_delay_levels
 from pyrocket.rpc.messaging.interface import number
 from pyrocket.values.groups import Backoff
 from support.broker import served

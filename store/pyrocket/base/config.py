@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pyrocket.arguments import LONGEST_MS, check_amount, check_whole, is_whole
+from pyrocket.base.arguments import LONGEST_MS, check_amount, check_whole, is_whole
 from pyrocket.errors import OptionError
 
 _MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
