@@ -14,8 +14,9 @@ engine     readers and writers: append, scan, look up, recover, clean up
 services   what RocketMQ offers on top: `delay`, `transactions`, and the exactly-once `sink`
 views      the log, retries, groups, topics and pending messages as Arrow
 broker     a store that serves other machines, independent of the protocol
-nameserver the routes of topics to brokers, without network or disk
-rpc        the broker over gRPC, and its clients
+wire       the gRPC protocol, for both sides
+server     brokers and name servers over gRPC
+remote     reads, writes and administers a store through its broker
 client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 
@@ -48,15 +49,14 @@ if TYPE_CHECKING:
     from pyrocket.metadata.groups import check_group_name as check_group_name
     from pyrocket.metadata.topics import check_topic_name as check_topic_name
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
-    from pyrocket.rpc.client import Client as Client
-    from pyrocket.rpc.client import Timeouts as Timeouts
-    from pyrocket.rpc.connection import Connection as Connection
-    from pyrocket.rpc.connection import Credentials as Credentials
-    from pyrocket.rpc.nameserver.lookup import RouteLookup as RouteLookup
-    from pyrocket.rpc.remote_admin import RemoteAdmin as RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink as RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
-    from pyrocket.rpc.version_watch import VersionWatch as VersionWatch
+    from pyrocket.remote.admin import RemoteAdmin as RemoteAdmin
+    from pyrocket.remote.client import Client as Client
+    from pyrocket.remote.client import Timeouts as Timeouts
+    from pyrocket.remote.connection import Connection as Connection
+    from pyrocket.remote.lookup import RouteLookup as RouteLookup
+    from pyrocket.remote.sink import RemoteSink as RemoteSink
+    from pyrocket.remote.source import RemoteSource as RemoteSource
+    from pyrocket.remote.version_watch import VersionWatch as VersionWatch
     from pyrocket.services.sink.batch import SinkBatch as SinkBatch
     from pyrocket.services.sink.sink import Sink as Sink
     from pyrocket.services.sink.staging import Stager as Stager
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
     from pyrocket.views.views import Views as Views
+    from pyrocket.wire.channel import Credentials as Credentials
 
 _NAMES = {
     "base.arguments": "local_path parse_size",
@@ -107,13 +108,13 @@ _NAMES = {
     "formats.send_columns": "SEND_COLUMNS check_send_schema",
     "metadata.groups": "check_group_name",
     "metadata.topics": "check_topic_name is_system_topic",
-    "rpc.client": "Client Timeouts",
-    "rpc.connection": "Connection Credentials",
-    "rpc.nameserver.lookup": "RouteLookup",
-    "rpc.remote_admin": "RemoteAdmin",
-    "rpc.remote_sink": "RemoteSink",
-    "rpc.remote_source": "RemoteSource",
-    "rpc.version_watch": "VersionWatch",
+    "remote.admin": "RemoteAdmin",
+    "remote.client": "Client Timeouts",
+    "remote.connection": "Connection",
+    "remote.lookup": "RouteLookup",
+    "remote.sink": "RemoteSink",
+    "remote.source": "RemoteSource",
+    "remote.version_watch": "VersionWatch",
     "services.sink.batch": "SinkBatch",
     "services.sink.sink": "Sink",
     "services.sink.staging": "Stager",
@@ -132,6 +133,7 @@ _NAMES = {
     "views.parts": "VIEW_COLUMNS",
     "views.pending": "PENDING_COLUMNS",
     "views.views": "Views",
+    "wire.channel": "Credentials",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

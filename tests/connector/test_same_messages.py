@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from pyrocket.tools import notebook
 from pyrocket.values.groups import Backoff
 from pyspark_pyrocket import DefaultSource

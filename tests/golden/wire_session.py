@@ -25,8 +25,8 @@ from pyrocket import (
     decode_slices,
 )
 from pyrocket.base.versions import RELEASE
-from pyrocket.rpc.descriptors import service
 from pyrocket.values.lookup import LookupRequest
+from pyrocket.wire.descriptors import service
 
 FOLDER = Path(__file__).with_name("wire")
 SERVICE = "pyrocket.v1.Broker"

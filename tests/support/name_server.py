@@ -11,10 +11,10 @@ import time
 from contextlib import contextmanager
 
 from pyrocket.broker.settings import Settings
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.nameserver.server import SERVICE, NameServer
+from pyrocket.server.gate import Gate
+from pyrocket.server.nameserver.server import SERVICE, NameServer
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.messages import fill
 
 WAIT_S = 60
 

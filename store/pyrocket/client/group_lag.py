@@ -12,8 +12,8 @@ from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.client.remote import RemoteTransport
-    from pyrocket.rpc.connection import Credentials
     from pyrocket.values.groups import GroupLag
+    from pyrocket.wire.channel import Credentials
 
 _Lags = dict[MessageQueue, "GroupLag"]
 

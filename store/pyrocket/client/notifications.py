@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyrocket.client.failures import Failures
-from pyrocket.client.remote_broker import RemoteBroker
 from pyrocket.errors import PyrocketError
+from pyrocket.remote.broker import RemoteBroker
 
 _PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 20.0

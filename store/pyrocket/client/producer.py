@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.producer_config import ProducerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.consumer_config import ConsumerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _T = TypeVar("_T")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.consumer_config import ConsumerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 Listener = Callable[[list[StoredMessage]], ConsumeResult]
 """Consumes a batch of messages; called by several threads at once unless the consumer is orderly.

@@ -11,15 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pyrocket.client.notifications import Notifications
-from pyrocket.client.remote_broker import CALL_S
-from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.metadata.topics import check_topic_name, similar_to
-from pyrocket.rpc.connection import SERVICE, Credentials
-from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.nameserver.lookup import AddressUrl
+from pyrocket.remote.broker import CALL_S
+from pyrocket.remote.brokers import RemoteBrokers, TopicSettings
+from pyrocket.remote.lookup import AddressUrl
 from pyrocket.values.consuming import (
     Committed,
     GroupStart,
@@ -33,6 +31,8 @@ from pyrocket.values.consuming import (
 from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
 from pyrocket.values.producing import OutgoingMessage
 from pyrocket.values.transactions import LocalTransactionState, Undecided
+from pyrocket.wire.channel import SERVICE, Credentials
+from pyrocket.wire.messages import values_of
 
 if TYPE_CHECKING:
     from pyrocket.values.groups import GroupLag

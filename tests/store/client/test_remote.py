@@ -23,14 +23,14 @@ from pyrocket.errors import (
 from pyrocket.formats.compression import COMPRESSED_FLAGS
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.record import STORE_HOST
-from pyrocket.nameserver.route_table import RouteTable
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.tls import Certificate
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.server.tls import Certificate
 from pyrocket.tools.cli import main
 from pyrocket.values.message import SendStatus
 from pyrocket.values.producing import OutgoingMessage
 from pyrocket.values.routes import Registration, TopicData
 from pyrocket.values.transactions import LocalTransactionState
+from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.certificates import write_certificate

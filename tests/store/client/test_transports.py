@@ -12,8 +12,6 @@ from pyrocket.base.versions import PROTOCOL
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.remote import RemoteTransport
 from pyrocket.errors import QueueNotFoundError, UnsupportedError
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.descriptors import message_class
 from pyrocket.values.consuming import (
     ConsumerData,
     GroupStart,
@@ -23,6 +21,8 @@ from pyrocket.values.consuming import (
     Subscription,
 )
 from pyrocket.values.message import MessageQueue
+from pyrocket.wire.channel import Credentials
+from pyrocket.wire.descriptors import message_class
 from support.broker import served
 
 FIRST = GroupStart(0, 0)

@@ -10,14 +10,14 @@ import pytest
 from pyrocket.base.clock import system_clock
 from pyrocket.broker.access import read_access
 from pyrocket.broker.signature_age import SignatureAge
-from pyrocket.nameserver.route_table import RouteTable
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.errors import METADATA_KEY
-from pyrocket.rpc.gate import NEEDS
-from pyrocket.rpc.messaging.interface import name_of
-from pyrocket.rpc.nameserver.server import SERVICE, NameServer
+from pyrocket.server.gate import NEEDS
+from pyrocket.server.messaging.interface import name_of
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.server.nameserver.server import SERVICE, NameServer
 from pyrocket.values.routes import Registration, TopicData
+from pyrocket.wire.channel import Credentials
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.errors import METADATA_KEY
 from support import name_server
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting

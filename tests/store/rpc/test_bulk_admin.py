@@ -15,8 +15,8 @@ from pyrocket.errors import (
     TopicNameError,
     TopicNotFoundError,
 )
-from pyrocket.rpc.client import Client, Connection
-from pyrocket.rpc.remote_admin import RemoteAdmin
+from pyrocket.remote.admin import RemoteAdmin
+from pyrocket.remote.client import Client, Connection
 from pyrocket.values.groups import Backoff
 from support.broker import join_group, served
 

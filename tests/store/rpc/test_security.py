@@ -18,14 +18,11 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection, Credentials, method_of
-from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.gate import NEEDS, Gate
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.remote_source import RemoteSource
-from pyrocket.rpc.signature import parse, sign
-from pyrocket.rpc.tls import Certificate
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.source import RemoteSource
+from pyrocket.server.gate import NEEDS, Gate
+from pyrocket.server.tls import Certificate
 from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.values.consuming import (
     ConsumerData,
@@ -39,6 +36,10 @@ from pyrocket.values.message import LogMark
 from pyrocket.values.producing import OutgoingMessage
 from pyrocket.values.sink import ContentSum, Staged
 from pyrocket.values.views import LogPart, RetryPart, TablePart
+from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.descriptors import service
+from pyrocket.wire.messages import fill
+from pyrocket.wire.signature import parse, sign
 from support.broker import served
 from support.certificates import write_certificate
 
@@ -521,7 +522,7 @@ def test_calls_of_other_threads_can_complete_on_the_previous_channel():
 
 
 def test_an_incompatible_first_reply_is_rejected(tmp_path, monkeypatch, caplog):
-    from pyrocket.rpc import connection as module
+    from pyrocket.remote import connection as module
 
     stores = [Store.open(tmp_path / name, create=True) for name in "ab"]
     with served(stores[0]) as first, served(stores[1]) as second:

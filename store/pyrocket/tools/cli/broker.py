@@ -94,10 +94,10 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pyrocket.rpc.process import serve
+        from pyrocket.server.process import serve
 
         if settings.metrics:
-            importlib.import_module("pyrocket.rpc.monitoring")
+            importlib.import_module("pyrocket.server.monitoring")
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
@@ -134,7 +134,7 @@ def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
 
 
 def _remote_status(place: Place, as_json: bool) -> int:
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.source import RemoteSource
 
     with connect(place) as session:
         assert isinstance(session.source, RemoteSource)

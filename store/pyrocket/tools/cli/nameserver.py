@@ -30,7 +30,7 @@ def nameserver(**given: Any) -> int:
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pyrocket.rpc.nameserver.process import serve
+        from pyrocket.server.nameserver.process import serve
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)

@@ -21,7 +21,7 @@ from pyrocket.tools.cli.target import Target
 from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
 
 if TYPE_CHECKING:
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _KEYS = [each.name for each in fields(Place)]
 _CODE = "CLI_SETTINGS"

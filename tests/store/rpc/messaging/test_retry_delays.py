@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.base.config import parse_delay_levels
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from pyrocket.values.groups import Backoff
 from support.broker import served
 from support.rocketmq_stub import Stub, resource

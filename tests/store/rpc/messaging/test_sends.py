@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.nameserver.route_table import RouteTable
+from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools import notebook
 from pyrocket.values.routes import Registration, TopicData
 from support import name_server
