@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from pyrocket.services.sink.staging import Stager as Stager
     from pyrocket.services.transactions.transactions import Transactions as Transactions
     from pyrocket.store import Store as Store
-    from pyrocket.values.groups import AtTime as AtTime
-    from pyrocket.values.groups import GroupConfig as GroupConfig
+    from pyrocket.values.admin import AtTime as AtTime
+    from pyrocket.values.admin import GroupConfig as GroupConfig
     from pyrocket.values.lookup import LookupRequest as LookupRequest
     from pyrocket.values.lookup import LookupResult as LookupResult
     from pyrocket.values.lookup import MessageLocations as MessageLocations
@@ -80,15 +80,15 @@ if TYPE_CHECKING:
     from pyrocket.values.message import StoredMessage as StoredMessage
     from pyrocket.values.sink import Published as Published
     from pyrocket.values.sink import Staged as Staged
+    from pyrocket.values.source import PendingRange as PendingRange
     from pyrocket.values.source import ReadPlan as ReadPlan
+    from pyrocket.values.source import ViewName as ViewName
+    from pyrocket.values.source import ViewPart as ViewPart
     from pyrocket.values.topics import TopicConfig as TopicConfig
     from pyrocket.values.transactions import HalfMessageRef as HalfMessageRef
     from pyrocket.values.transactions import LocalTransactionState as LocalTransactionState
     from pyrocket.values.transactions import TransactionListener as TransactionListener
     from pyrocket.values.transactions import TransactionSendResult as TransactionSendResult
-    from pyrocket.values.views import PendingRange as PendingRange
-    from pyrocket.values.views import ViewName as ViewName
-    from pyrocket.values.views import ViewPart as ViewPart
     from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
     from pyrocket.views.views import Views as Views
@@ -120,16 +120,15 @@ _NAMES = {
     "services.sink.staging": "Stager",
     "services.transactions.transactions": "Transactions",
     "store": "Store",
-    "values.groups": "AtTime GroupConfig",
+    "values.admin": "AtTime GroupConfig",
     "values.lookup": "LookupRequest LookupResult MessageLocations",
     "values.message": "AppendResult ByteSpan LogMark Message MessageQueue Position QueueOffsets"
     " QueueRange SendResult SourceIdentity StoredMessage",
     "values.sink": "Published Staged",
-    "values.source": "ReadPlan",
+    "values.source": "PendingRange ReadPlan ViewName ViewPart",
     "values.topics": "TopicConfig",
     "values.transactions": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
-    "values.views": "PendingRange ViewName ViewPart",
     "views.parts": "VIEW_COLUMNS",
     "views.pending": "PENDING_COLUMNS",
     "views.views": "Views",

@@ -39,7 +39,7 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.values.cleaning import CleanReport
+from pyrocket.values.admin import CleanReport
 from pyrocket.values.message import (
     AppendResult,
     Message,

@@ -10,7 +10,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.server.messaging.interface import number
 from pyrocket.tools import notebook
-from pyrocket.values.groups import Backoff
+from pyrocket.values.admin import Backoff
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.batch_reader import default_schema

@@ -9,7 +9,7 @@ from pyrocket import Message
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
 from pyrocket.store import sender_of
-from pyrocket.values.groups import Backoff
+from pyrocket.values.admin import Backoff
 
 INVISIBLE_MS = 10_000
 RETRIES = 4

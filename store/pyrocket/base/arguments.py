@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,48 @@ def _path_of_uri(uri: str, scheme: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 message` or `2,000 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_MAX_PORT = 65_535
+_MAX_CHARACTERS = 300
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of an address. Raises OptionError (ADDRESS_INVALID)."""
+    host, _, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_valid = (
+        0 < len(host) <= _MAX_CHARACTERS
+        and host.isprintable()
+        and not set(host) & set("/\\, ")
+        and (":" not in host or is_bracketed)
+    )
+    if is_valid and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT:
+        return host.strip("[]"), int(port)
+    raise OptionError(
+        f"{text[:_MAX_CHARACTERS]!r} is not an address.",
+        remedy="Write host:port, such as broker.example:8081 or [::1]:8081.",
+        code="ADDRESS_INVALID",
+    )
+
+
+def check_advertised(address: str) -> None:
+    """Reject an address that other machines cannot connect to, such as 0.0.0.0:8081.
+
+    Raises OptionError (ADDRESS_INVALID, ADVERTISE_UNSPECIFIED).
+    """
+    host, _ = parse_address(address)
+    if is_unspecified(host):
+        raise OptionError(
+            f"clients cannot connect to {address}.",
+            remedy="Advertise an address at which clients reach the broker: --advertise HOST:PORT.",
+            code="ADVERTISE_UNSPECIFIED",
+        )
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether the host stands for all addresses of a machine, as 0.0.0.0 and :: do."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -7,8 +7,7 @@ from contextlib import suppress
 from pyrocket.base.config import Retention
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.store import Store
-from pyrocket.values.cleaning import CleanReport
-from pyrocket.values.groups import Backoff, GroupConfig, GroupLag, LiveMember, Place
+from pyrocket.values.admin import Backoff, CleanReport, GroupConfig, GroupLag, LiveMember, Place
 from pyrocket.values.topics import TopicConfig
 
 

@@ -12,10 +12,10 @@ from typing import Protocol
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store
 from pyrocket.values.message import SendStatus
-from pyrocket.values.transactions import LocalTransactionState
+from pyrocket.values.transactions import CheckPolicy, LocalTransactionState
 
 MAX_QUESTIONS = 2000
 """Maximum pending check requests, as in RocketMQ's broker."""

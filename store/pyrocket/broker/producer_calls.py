@@ -11,10 +11,9 @@ from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
-from pyrocket.services.transactions.model import CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store, sender_of
-from pyrocket.values.message import Message, MessageQueue, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import Undecided
 

@@ -19,7 +19,7 @@ from pyrocket.broker.java_keys import JAVA_KEYS
 from pyrocket.errors import OptionError, TopicNameError
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.values.transactions import CheckPolicy
 
 CODE = "BROKER_SETTING"
 PLAIN = "plain://"

@@ -22,9 +22,8 @@ from pyrocket.values.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.values.source import Part, ReadPlan
+from pyrocket.values.source import Part, PendingRange, ReadPlan, ViewName
 from pyrocket.values.topics import TopicConfig
-from pyrocket.values.views import PendingRange, ViewName
 
 _PENDING = ("scheduled", "half")
 

@@ -10,7 +10,7 @@ pull_consumer    polls the messages of queues that its caller assigns
 results          what a listener returns for a batch of messages
 consumer_config  the settings of a consumer, and their bounds
 producer_config  the settings of a producer
-allocation       how the members of a group share the queues; `consistent_hash` is one way
+allocation       how the members of a group share the queues
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
 selection        which queue a message is sent to, also by `least_latency` and `fault_table`
 group_lag        how far a group is behind
@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
+    from pyrocket.values.admin import GroupLag as GroupLag
     from pyrocket.values.consuming import Committed as Committed
     from pyrocket.values.consuming import MessageModel as MessageModel
     from pyrocket.values.consuming import Pulled as Pulled
     from pyrocket.values.consuming import PullStatus as PullStatus
     from pyrocket.values.consuming import Subscription as Subscription
-    from pyrocket.values.groups import GroupLag as GroupLag
 
 _NAMES = {
     "client.advice": "Advice advise",
@@ -96,8 +96,8 @@ _NAMES = {
     "client.results": "ConsumeResult ConsumeStatus",
     "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
+    "values.admin": "GroupLag",
     "values.consuming": "Committed MessageModel PullStatus Pulled Subscription",
-    "values.groups": "GroupLag",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

@@ -24,7 +24,7 @@ from pyrocket.disk.lock import FileLock
 from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.metadata.topics import check_topic_name, similar_to
-from pyrocket.services.transactions.model import CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.consuming import (
     Committed,
@@ -36,8 +36,7 @@ from pyrocket.values.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
 from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 

@@ -12,7 +12,7 @@ from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.client.remote import RemoteTransport
-    from pyrocket.values.groups import GroupLag
+    from pyrocket.values.admin import GroupLag
     from pyrocket.wire.channel import Credentials
 
 _Lags = dict[MessageQueue, "GroupLag"]

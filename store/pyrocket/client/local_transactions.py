@@ -12,8 +12,7 @@ from pyrocket.client.instance import Instance
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
-from pyrocket.values.message import SendStatus, StoredMessage
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import OutgoingMessage, SendStatus, StoredMessage
 from pyrocket.values.transactions import (
     LocalTransactionState,
     TransactionListener,

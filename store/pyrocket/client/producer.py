@@ -26,8 +26,7 @@ from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import InvalidInputError
-from pyrocket.values.message import Message, MessageQueue, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.transactions import TransactionListener, TransactionSendResult
 
 if TYPE_CHECKING:

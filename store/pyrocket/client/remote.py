@@ -28,14 +28,13 @@ from pyrocket.values.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 from pyrocket.wire.channel import SERVICE, Credentials
 from pyrocket.wire.messages import values_of
 
 if TYPE_CHECKING:
-    from pyrocket.values.groups import GroupLag
+    from pyrocket.values.admin import GroupLag
 
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
@@ -222,7 +221,7 @@ class RemoteTransport:
 
     async def lags(self, broker: str, group: str) -> "list[GroupLag]":
         """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
-        from pyrocket.values.groups import GroupLag  # Loads the reader, which clients lack.
+        from pyrocket.values.admin import GroupLag  # Loads the reader, which clients lack.
 
         reply = await self._ask(broker, "Lag", group=group)
         found: list[GroupLag] = _value(reply, list[GroupLag])

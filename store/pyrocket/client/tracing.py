@@ -42,8 +42,7 @@ from pyrocket.formats.trace import (
     TraceRecord,
     packed,
 )
-from pyrocket.values.message import Message, SendResult, SendStatus, StoredMessage
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import Message, OutgoingMessage, SendResult, SendStatus, StoredMessage
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 MAX_PENDING = 10_000

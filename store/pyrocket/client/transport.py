@@ -17,8 +17,7 @@ from pyrocket.values.consuming import (
     Pulled,
     Subscription,
 )
-from pyrocket.values.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 

@@ -42,7 +42,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
-from pyrocket.values.cleaning import CleanReport, Kept, LogFile, Removal
+from pyrocket.values.admin import CleanReport, Kept, LogFile, Removal
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: the minimum time between two checks of a writer."""

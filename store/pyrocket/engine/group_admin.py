@@ -18,8 +18,8 @@ from pyrocket.engine.group_lag import delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions, check_group_name
+from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, Place
 from pyrocket.values.consuming import GroupStart
-from pyrocket.values.groups import AtTime, Backoff, GroupConfig, GroupLag, Place
 from pyrocket.values.topics import TopicConfig
 
 _MAX_NAMED = 5

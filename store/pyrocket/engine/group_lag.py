@@ -6,8 +6,8 @@ from pyrocket.engine.group_starts import EARLIEST, first_offset
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.metadata.groups import Offsets
+from pyrocket.values.admin import GroupLag
 from pyrocket.values.consuming import GroupStart
-from pyrocket.values.groups import GroupLag
 
 
 def positions(

@@ -27,7 +27,6 @@ from pyrocket.formats.compression import stored_body
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
 from pyrocket.formats.message_id import hex_column
 from pyrocket.formats.message_keys import keys_of_message
-from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,
@@ -36,6 +35,7 @@ from pyrocket.formats.properties import (
     TAGS,
     UNIQ_KEY,
     VALUE_END,
+    check_message_kinds,
     encode_properties,
     find_illegal_property,
 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pyrocket.base.config import Retention
 from pyrocket.disk.machine import DiskUsage
-from pyrocket.values.cleaning import Kept, LogFile, Removal
+from pyrocket.values.admin import Kept, LogFile, Removal
 
 _HOUR_MS = 3_600_000
 

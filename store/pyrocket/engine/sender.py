@@ -16,7 +16,7 @@ from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.message_kinds import check_message_kinds
+from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch

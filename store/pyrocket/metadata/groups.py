@@ -16,7 +16,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import GroupNameError
 from pyrocket.formats.fastjson import int_keys
 from pyrocket.metadata.json_table import Content, JsonTable
-from pyrocket.values.groups import DELAYS_MS, Backoff, GroupConfig
+from pyrocket.values.admin import DELAYS_MS, Backoff, GroupConfig
 
 _TABLE, _TOPICS_OF_GROUPS = "offsetTable", "groupTopicMap"
 

@@ -8,7 +8,6 @@ admin          administers the store of a broker
 version_watch  follows the versions of a store
 lookup         finds brokers through name servers
 broker         calls a broker in an event loop; `brokers` finds all brokers of a client
-tls_mismatch   detects that only one side uses TLS
 """
 
 import pyrocket.wire  # noqa: F401 - reports packages that are missing

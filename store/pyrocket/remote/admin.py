@@ -6,8 +6,15 @@ from typing import Any
 from pyrocket.base.config import DEFAULT_QUEUES, Retention
 from pyrocket.errors import InvalidInputError
 from pyrocket.remote.client import Client
-from pyrocket.values.cleaning import CleanReport
-from pyrocket.values.groups import AtTime, Backoff, GroupConfig, GroupLag, LiveMember, Place
+from pyrocket.values.admin import (
+    AtTime,
+    Backoff,
+    CleanReport,
+    GroupConfig,
+    GroupLag,
+    LiveMember,
+    Place,
+)
 from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.wire.messages import values_of
 

@@ -11,10 +11,10 @@ import grpc.aio
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.connection import check_protocol, is_silent, unreachable
-from pyrocket.wire.certificate_dates import date_remedy
 from pyrocket.wire.channel import CHANNEL_OPTIONS, CLIENTS, SERVICE, Credentials, method_of
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill
+from pyrocket.wire.tls_errors import date_remedy
 
 if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply

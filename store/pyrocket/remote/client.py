@@ -16,10 +16,10 @@ import grpc
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
-from pyrocket.remote.tls_mismatch import tls_mismatch
 from pyrocket.wire.channel import SERVICE, method_of
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill
+from pyrocket.wire.tls_errors import tls_mismatch
 
 _ONCE = ("Append", "SendMessages")
 """Calls that append their rows again if they are repeated, for example after a lost reply."""

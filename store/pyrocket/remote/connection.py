@@ -19,9 +19,9 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.wire.allocator import keep_blocks
-from pyrocket.wire.certificate_dates import date_remedy
 from pyrocket.wire.channel import Credentials, method_of
 from pyrocket.wire.signature import Metadata
+from pyrocket.wire.tls_errors import date_remedy
 
 if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply

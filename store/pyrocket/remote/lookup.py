@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.base.addresses import parse_address
+from pyrocket.base.arguments import parse_address
 from pyrocket.errors import OptionError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection
 from pyrocket.values.routes import BrokerData, Route
-from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
+from pyrocket.wire.errors import call_error
 from pyrocket.wire.messages import fill, values_of
-from pyrocket.wire.nameserver import SERVICE, call_error
 
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3
@@ -157,7 +157,7 @@ class RouteLookup:
 def _answer(
     connection: Connection, call: str, kind: type[_Value], arguments: Mapping[str, Any]
 ) -> _Value:
-    method, request, reply = method_of(call, SERVICE)
+    method, request, reply = method_of(call, NAME_SERVER)
     sent = fill(request(), arguments).SerializeToString()
     try:
         found: Any = connection.channel.unary_unary(method)(

@@ -13,7 +13,7 @@ from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
 from pyrocket.errors import MessageError, TopicNotFoundError
-from pyrocket.formats.message_kinds import check_message_kinds
+from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.metadata.topics import check_topic_name
@@ -22,8 +22,14 @@ from pyrocket.remote.source import RemoteSource
 from pyrocket.remote.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import Stager
-from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import (
+    AppendResult,
+    Message,
+    MessageQueue,
+    OutgoingMessage,
+    SendResult,
+    SendStatus,
+)
 from pyrocket.values.sink import FAIL, Published, Staged
 from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.channel import CLIENTS

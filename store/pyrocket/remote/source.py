@@ -23,9 +23,8 @@ from pyrocket.values.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.values.source import Part, ReadPlan, RunningState
+from pyrocket.values.source import Part, ReadPlan, RunningState, TablePart
 from pyrocket.values.topics import TopicConfig
-from pyrocket.values.views import TablePart
 from pyrocket.wire.blocks import blocks_in
 from pyrocket.wire.messages import values_of
 

@@ -9,9 +9,8 @@ health         grpc.health.v1
 monitoring     /metrics and /health
 process        the broker process, from start to shutdown
 call_server    threads, rights, limits and errors of calls, for every server
-incoming       the requests that a server has accepted, and their memory
+incoming       a call and who makes it, and what it holds within the limits
 requests       parses requests
-origin         who makes a call, read before threads work on it
 gate           checks the rights that each call needs
 limits         limits memory, and detects callbacks that block the event loop
 threads        the threads that do the work of calls

@@ -22,8 +22,7 @@ from pyrocket.broker.settings import Settings
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import COPIES, Incoming, Limits
-from pyrocket.server.origin import Origin
+from pyrocket.server.incoming import COPIES, Incoming, Limits, Origin
 from pyrocket.server.service import Call
 from pyrocket.server.threads import Threads, Work
 from pyrocket.wire.allocator import keep_blocks, release_blocks

@@ -16,15 +16,13 @@ from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import Host
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import Incoming
+from pyrocket.server.incoming import Incoming, Origin
 from pyrocket.server.messaging.long_polls import LongPolls
 from pyrocket.server.messaging.sessions import Session, Stream
-from pyrocket.server.origin import Origin
 from pyrocket.server.service import Answers, Call, call_of, calls_of
 from pyrocket.server.threads import Work
 from pyrocket.values.consuming import Pull, PullStatus, RawPulled, Subscription
-from pyrocket.values.message import MessageQueue, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.messages import put

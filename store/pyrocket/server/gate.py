@@ -42,13 +42,12 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.server.origin import Origin
+from pyrocket.server.incoming import Origin
 from pyrocket.values.consuming import Heartbeat
 from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import Message, MessageQueue, QueueRange
 from pyrocket.values.sink import Staged
-from pyrocket.values.source import ReadPlan
-from pyrocket.values.views import RetryPart, TablePart
+from pyrocket.values.source import ReadPlan, RetryPart, TablePart
 from pyrocket.wire.signature import parse
 
 WHOLE_STORE = Need(ADMIN, STORE)

@@ -11,11 +11,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from pyrocket.base.addresses import check_advertised, parse_address
+from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.broker.access import watch_access
-from pyrocket.broker.broker import Broker
+from pyrocket.broker.broker import Broker, running_state
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
-from pyrocket.broker.running import running_state
 from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
 from pyrocket.broker.signature_age import SignatureAge

@@ -15,10 +15,9 @@ from pyrocket.server.call_server import DEFAULTS, CallServer
 from pyrocket.server.clients import ClientsService
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
-from pyrocket.server.incoming import Incoming
+from pyrocket.server.incoming import Incoming, Origin
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
-from pyrocket.server.origin import Origin
 from pyrocket.server.service import SERVICE, BulkService, Call
 from pyrocket.server.threads import Work
 from pyrocket.server.version_feed import VersionFeed

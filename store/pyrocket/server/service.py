@@ -16,7 +16,7 @@ from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.server.requests import parsed
 from pyrocket.server.threads import Work
-from pyrocket.values.groups import AtTime, GroupConfig, LiveMember, Place
+from pyrocket.values.admin import AtTime, GroupConfig, LiveMember, Place
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
 from pyrocket.values.source import Part, ReadPlan

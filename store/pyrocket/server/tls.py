@@ -11,7 +11,7 @@ from cryptography import x509
 from pyrocket.base.clock import Clock, system_clock
 from pyrocket.broker.files import WatchedFiles, read_file, refuse_if_others_can_read
 from pyrocket.errors import OptionError
-from pyrocket.wire.certificate_dates import shown
+from pyrocket.wire.tls_errors import shown
 
 CODE = "BROKER_CERTIFICATE"
 

@@ -34,7 +34,7 @@ from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
 from pyrocket.metadata.topics import lacking_topics
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import QueueOffsets, StoredMessage
 from pyrocket.values.topics import TopicConfig
 

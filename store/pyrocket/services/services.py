@@ -22,7 +22,7 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.values.cleaning import CleanReport
+from pyrocket.values.admin import CleanReport
 
 
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:

@@ -15,7 +15,7 @@ from pyrocket.errors import GroupNotFoundError, StorePermissionError
 
 if TYPE_CHECKING:
     from pyrocket.tools.session import Session
-    from pyrocket.values.groups import LiveMember
+    from pyrocket.values.admin import LiveMember
 
 _T = TypeVar("_T")
 

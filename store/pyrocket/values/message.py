@@ -210,3 +210,22 @@ class Position:
     published: int
     dispatched: int
     structure: int
+
+
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """A message as a producer sends it; all attempts to send it have the same id.
+
+    Attributes:
+        message: The message. Its queue id is ignored: the call names the queue.
+        body: The body as it is stored, which may be compressed.
+        unique_id: UNIQ_KEY, the message id.
+        born_timestamp: When it was sent first, in epoch milliseconds.
+        sys_flag: Whether and how `body` is compressed.
+    """
+
+    message: Message
+    body: bytes
+    unique_id: str
+    born_timestamp: int
+    sys_flag: int = 0

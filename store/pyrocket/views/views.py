@@ -12,7 +12,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_columns import check_columns
 from pyrocket.formats.system_topics import DLQ_PREFIX
-from pyrocket.values.views import (
+from pyrocket.values.source import (
     LogPart,
     PendingRange,
     PendingRetryPart,

@@ -9,6 +9,7 @@ from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.signature import Metadata, sign
 
 SERVICE, CLIENTS = "pyrocket.v1.Broker", "pyrocket.v1.Clients"
+NAME_SERVER = "pyrocket.v1.NameServer"
 
 
 CHANNEL_OPTIONS = [

@@ -1,11 +1,11 @@
-"""Converts exceptions to gRPC statuses, and back.
+"""Converts exceptions to gRPC statuses, and back; and the errors of calls to name servers.
 
 A status carries the error in its trailing metadata, so that a client raises the same class as a
 store in its own process. If the client's release does not have the class, it raises the most
 general class with the same status.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -16,6 +16,8 @@ from pyrocket.errors import (
     PyrocketError,
     StoreDamagedError,
     StoreUnavailableError,
+    TransportError,
+    UnsupportedError,
 )
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill
@@ -90,3 +92,31 @@ def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
     if issubclass(kind, errors.StorePermissionError):
         message = f"{message.rstrip('.')} (the broker at {address})."
     return kind(message, remedy=detail.remedy, code=detail.code)
+
+
+_REMEDY = "Check that the name server runs and can be reached, and the settings of TLS"
+
+
+def call_error(address: str, call: str, error: Any, dates: str = "") -> PyrocketError:
+    """Return the error that a name server has reported, or the error for a call without answer.
+
+    `dates` is the `date_remedy` of the error.
+    """
+    if (carried := carried_error(error, address)) is not None:
+        return carried
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return UnsupportedError(
+            f"The gRPC server at {address} is not a name server.",
+            remedy="Use the address of a `pyrocket nameserver`.",
+            code="PROTOCOL_UNKNOWN",
+        )
+    return unanswered(address, call, f"{error.code().name}, {error.details()}", dates)
+
+
+def unanswered(address: str, call: str, reason: str, dates: str = "") -> TransportError:
+    """Return the error for a call without answer."""
+    return TransportError(
+        f"The name server at {address} did not answer {call}: {reason}.",
+        remedy=f"{dates or _REMEDY}.",
+        repeat_is_safe=True,
+    )

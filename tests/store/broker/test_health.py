@@ -7,8 +7,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket import Retention
-from pyrocket.broker.broker import Broker
-from pyrocket.broker.running import running_state
+from pyrocket.broker.broker import Broker, running_state
 from pyrocket.disk import io
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.verify.verify import verify

@@ -26,8 +26,7 @@ from pyrocket.formats.record import STORE_HOST
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.tls import Certificate
 from pyrocket.tools.cli import main
-from pyrocket.values.message import SendStatus
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import OutgoingMessage, SendStatus
 from pyrocket.values.routes import Registration, TopicData
 from pyrocket.values.transactions import LocalTransactionState
 from pyrocket.wire.channel import Credentials

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Message, Store
 from pyrocket.errors import GroupNotFoundError, InvalidInputError
-from pyrocket.values.groups import GroupLag
+from pyrocket.values.admin import GroupLag
 from support.stores import SMALL, FakeClock, overwrite, queue_files
 
 

@@ -14,7 +14,7 @@ from pyrocket.engine.retention_rules import (
     plan_cleaning,
 )
 from pyrocket.errors import OptionError
-from pyrocket.values.cleaning import LogFile
+from pyrocket.values.admin import LogFile
 
 HOUR = 3_600_000
 SIZE = 100

@@ -14,7 +14,7 @@ from pyrocket.formats.checked_json import encode_own
 from pyrocket.metadata.groups import GroupOffsets, Subscriptions
 from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import Topics
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 
 CONFIG = GOLDEN / CLEAN / "config"
 TABLES = {

@@ -19,7 +19,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.formats import fastjson
-from pyrocket.values.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.producers import COMMITS, commit_often
 from support.stores import SMALL, batch, numbered, overwrite, reboot
 

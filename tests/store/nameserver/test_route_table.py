@@ -1,7 +1,7 @@
 """The route table of a name server, on a simulated clock."""
 
 import pytest
-from pyrocket.base.addresses import check_advertised, parse_address
+from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.errors import PyrocketError
 from pyrocket.server.nameserver.route_table import EXPIRY_S, RouteTable
 from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData

@@ -17,7 +17,7 @@ from pyrocket.errors import (
 )
 from pyrocket.remote.admin import RemoteAdmin
 from pyrocket.remote.client import Client, Connection
-from pyrocket.values.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.broker import join_group, served
 
 

@@ -14,8 +14,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server.incoming import Incoming
-from pyrocket.values.message import MessageQueue
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import MessageQueue, OutgoingMessage
 from pyrocket.wire.channel import method_of
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill

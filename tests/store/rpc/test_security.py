@@ -32,10 +32,9 @@ from pyrocket.values.consuming import (
     Subscription,
 )
 from pyrocket.values.lookup import LookupRequest, MessageLocations
-from pyrocket.values.message import LogMark
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import LogMark, OutgoingMessage
 from pyrocket.values.sink import ContentSum, Staged
-from pyrocket.values.views import LogPart, RetryPart, TablePart
+from pyrocket.values.source import LogPart, RetryPart, TablePart
 from pyrocket.wire.channel import Credentials, method_of
 from pyrocket.wire.descriptors import service
 from pyrocket.wire.messages import fill

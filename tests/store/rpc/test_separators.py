@@ -17,7 +17,7 @@ from pyrocket.server.messaging.interface import SERVICE as MESSAGING
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools.verify.verify import verify
 from pyrocket.wire.descriptors import message_class, service
-from pyrocket.wire.nameserver import SERVICE as NAME_SERVER
+from pyrocket.wire.errors import SERVICE as NAME_SERVER
 from support.broker import served
 from support.name_server import serving
 

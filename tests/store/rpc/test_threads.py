@@ -12,7 +12,7 @@ from pyrocket import Message, MessageQueue, Store
 from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
 from pyrocket.server.threads import Threads, Work
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import OutgoingMessage
 from pyrocket.wire.channel import method_of
 from pyrocket.wire.messages import fill
 from support.broker import served

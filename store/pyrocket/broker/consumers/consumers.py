@@ -36,8 +36,8 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, Place
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
-from pyrocket.values.groups import Backoff, GroupConfig, GroupLag, Place
 from pyrocket.values.message import AppendResult, MessageQueue
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import check_expression
+from pyrocket.values.admin import LiveMember
 from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
-from pyrocket.values.groups import LiveMember
 
 MAX_CLIENT_ID_BYTES = 255
 MAX_BYTES = 64 << 20

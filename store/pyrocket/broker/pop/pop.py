@@ -11,8 +11,7 @@ from pyrocket.broker.pop.events import Event, encode_events
 from pyrocket.broker.pop.group import GroupState
 from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.java_pops import take_over
-from pyrocket.broker.pop.lag import lags_of
-from pyrocket.broker.pop.offsets import OffsetKeeper
+from pyrocket.broker.pop.offsets import OffsetKeeper, lags_of
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
 from pyrocket.broker.pop.states import GroupStates
@@ -38,7 +37,7 @@ from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.store import Store, consumption_of
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import AppendResult
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]

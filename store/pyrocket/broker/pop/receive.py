@@ -21,8 +21,8 @@ from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.consuming import GroupStart
-from pyrocket.values.groups import GroupConfig
 from pyrocket.values.message import StoredMessage
 
 

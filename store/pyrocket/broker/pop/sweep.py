@@ -21,7 +21,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.services.consumption import Consumption
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 
 _MAX_MOVED = 256
 _MAX_BYTES = 4 << 20

@@ -8,7 +8,7 @@ import numpy as np
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import AppendResult, StoredMessage
 
 Stored = Future[AppendResult]

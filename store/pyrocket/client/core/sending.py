@@ -16,8 +16,7 @@ from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import Selector
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import FailedSend, PyrocketError, TopicNotFoundError, TransportError
-from pyrocket.values.message import Message, MessageQueue, SendResult
-from pyrocket.values.producing import OutgoingMessage
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.transactions import Undecided
 
 _T = TypeVar("_T")

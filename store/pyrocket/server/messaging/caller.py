@@ -10,8 +10,8 @@ from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.server.gate import Gate
+from pyrocket.server.incoming import Origin
 from pyrocket.server.messaging.codes import RefusedError
-from pyrocket.server.origin import Origin
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120

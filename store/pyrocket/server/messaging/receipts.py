@@ -13,7 +13,7 @@ from pyrocket.server.messaging.interface import ms_of, new
 from pyrocket.server.messaging.receiving import check_invisible
 from pyrocket.server.messaging.sessions import Sessions
 from pyrocket.server.messaging.telemetry import NODE
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import SendStatus
 
 _INVALID = (

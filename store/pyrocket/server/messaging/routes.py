@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address
 from typing import Any
 
-from pyrocket.base.addresses import parse_address
+from pyrocket.base.arguments import parse_address
 from pyrocket.broker.broker import Broker
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.server.messaging.caller import Caller

@@ -13,7 +13,7 @@ from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import name_of, new, number, put_ms
 from pyrocket.server.messaging.sessions import Session, Sessions
-from pyrocket.values.groups import GroupConfig
+from pyrocket.values.admin import GroupConfig
 
 MAX_BATCH = PopSettings.max_batch
 MAX_SETTINGS_BYTES = 16 << 10

@@ -10,7 +10,7 @@ from pyrocket.server.messaging.codes import RefusedError, stored_status
 from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import name_of, new
 from pyrocket.server.messaging.sessions import Sessions
-from pyrocket.services.transactions.model import CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.values.transactions import LocalTransactionState
 
 _STATES = {

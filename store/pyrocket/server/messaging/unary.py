@@ -15,11 +15,10 @@ from google.protobuf.message import DecodeError
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import Incoming
+from pyrocket.server.incoming import Incoming, Origin
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.server.messaging.interface import new, parse
-from pyrocket.server.origin import Origin
 from pyrocket.server.threads import Work
 
 _LOG = logging.getLogger("pyrocket")

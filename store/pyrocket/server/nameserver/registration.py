@@ -16,10 +16,10 @@ from pyrocket.errors import TransportError
 from pyrocket.server.nameserver.route_table import PRIMARY
 from pyrocket.store import Store, call_on_change
 from pyrocket.values.routes import Registration, TopicData
-from pyrocket.wire.certificate_dates import date_remedy
-from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
+from pyrocket.wire.errors import call_error, unanswered
 from pyrocket.wire.messages import fill
-from pyrocket.wire.nameserver import SERVICE, call_error, unanswered
+from pyrocket.wire.tls_errors import date_remedy
 
 PERIOD_S = 30
 _RETRY_S, _ANSWER_S, _UNREGISTER_S = 1, 5, 2
@@ -150,7 +150,7 @@ class _Stream(threading.Thread):
 
     def _register_until_stopped(self) -> None:
         """Register at intervals. Raises grpc.RpcError, PyrocketError."""
-        method, request, _ = method_of("Register", SERVICE)
+        method, request, _ = method_of("Register", NAME_SERVER)
         sent: SimpleQueue[bytes | None] = SimpleQueue()
         channel = self._credentials.open(self._address)
         try:

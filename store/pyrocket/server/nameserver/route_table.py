@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 
-from pyrocket.base.addresses import check_advertised
+from pyrocket.base.arguments import check_advertised
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
 from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE

@@ -12,7 +12,7 @@ from pyrocket.metadata.topic_types import MESSAGE_TYPES
 from pyrocket.server.call_server import CallServer, arguments_of
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
-from pyrocket.server.incoming import Incoming
+from pyrocket.server.incoming import Incoming, Origin
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.interface import SERVICE as MESSAGING
@@ -20,11 +20,10 @@ from pyrocket.server.messaging.interface import new
 from pyrocket.server.messaging.routes import accepted_types, endpoints_of, message_queues, no_route
 from pyrocket.server.messaging.unary import UnaryCalls
 from pyrocket.server.nameserver.route_table import RouteTable
-from pyrocket.server.origin import Origin
 from pyrocket.server.service import call_of
 from pyrocket.values.routes import BrokerData, Route
+from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import service
-from pyrocket.wire.nameserver import SERVICE
 
 
 class NameServer(CallServer):
@@ -38,7 +37,7 @@ class NameServer(CallServer):
     def __init__(self, table: RouteTable, gate: Gate, settings: Settings) -> None:
         super().__init__(gate, settings)
         self._table = table
-        methods = service(SERVICE).methods_by_name
+        methods = service(NAME_SERVER).methods_by_name
         self._register_call = call_of(methods["Register"], table.register)
         handlers = {
             "Register": self.handler("Register", self._follow, streams=True),
@@ -51,9 +50,9 @@ class NameServer(CallServer):
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(
             (
-                grpc.method_handlers_generic_handler(SERVICE, handlers),
+                grpc.method_handlers_generic_handler(NAME_SERVER, handlers),
                 grpc.method_handlers_generic_handler(MESSAGING, messaging),
-                Health(self, service=SERVICE).handlers(),
+                Health(self, service=NAME_SERVER).handlers(),
             )
         )
 

@@ -34,7 +34,7 @@ from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.services.transactions.bridge import TransactionBridge
-from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.services.transactions.records import (
     count_check,
     discarded_copies,
@@ -43,7 +43,7 @@ from pyrocket.services.transactions.records import (
 )
 from pyrocket.values.message import StoredMessage
 from pyrocket.values.topics import TopicConfig
-from pyrocket.values.transactions import HalfMessageRef
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 
 _RETRY_MS = 1000
 """Time between two rounds, unless more messages are due than fit into one."""

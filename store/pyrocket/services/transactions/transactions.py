@@ -13,13 +13,13 @@ from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, half_of
-from pyrocket.formats.message_kinds import check_message_kinds
 from pyrocket.formats.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
     REAL_QID,
     REAL_TOPIC,
     TRAN_MSG,
+    check_message_kinds,
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
@@ -32,10 +32,9 @@ from pyrocket.services.transactions.check_service import (
     check_request,
 )
 from pyrocket.services.transactions.end_transaction import EndTransactionProcessor
-from pyrocket.services.transactions.half_messages import read_half_messages
-from pyrocket.services.transactions.model import CheckPolicy, CheckRequest
+from pyrocket.services.transactions.half_messages import CheckRequest, read_half_messages
 from pyrocket.values.message import Message, SendStatus
-from pyrocket.values.transactions import HalfMessageRef, LocalTransactionState
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef, LocalTransactionState
 
 
 @translating_methods

@@ -145,7 +145,7 @@ def _remote_status(place: Place, as_json: bool) -> int:
 
 
 def _local_status(directory: str, as_json: bool) -> int:
-    from pyrocket.broker.running import running_state
+    from pyrocket.broker.broker import running_state
 
     layout = layout_of(directory)
     check_directory(layout, create=False)

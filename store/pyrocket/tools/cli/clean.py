@@ -18,7 +18,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.values.cleaning import CleanReport
+from pyrocket.values.admin import CleanReport
 
 
 @click.command()

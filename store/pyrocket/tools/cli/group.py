@@ -32,7 +32,7 @@ from pyrocket.tools.cli.target import Target
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
-    from pyrocket.values.groups import Backoff, GroupConfig, LiveMember
+    from pyrocket.values.admin import Backoff, GroupConfig, LiveMember
 
 
 @click.group(cls=CommandGroup)
@@ -152,7 +152,7 @@ def _delays(text: str) -> tuple[int, ...]:
 
 
 def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
-    from pyrocket.values.groups import Backoff
+    from pyrocket.values.admin import Backoff
 
     if text is None:
         return None
@@ -162,7 +162,7 @@ def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | 
 def _exponential(
     _context: object, _option: object, given: tuple[str, str, int] | None
 ) -> "Backoff | None":
-    from pyrocket.values.groups import Backoff
+    from pyrocket.values.admin import Backoff
 
     if given is None:
         return None
@@ -322,7 +322,7 @@ def reset(
     then continue at the new offsets; in a directory that a process consumes without a broker, its
     later commits override the reset.
     """
-    from pyrocket.values.groups import AtTime
+    from pyrocket.values.admin import AtTime
 
     if (to is None) == (not offsets):
         raise click.UsageError("Use either --to or --offset.")

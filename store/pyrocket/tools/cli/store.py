@@ -23,7 +23,7 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.target import StoreInfo, Target
-from pyrocket.values.cleaning import CleanReport
+from pyrocket.values.admin import CleanReport
 
 KEEPS_ALL = Retention(hours=None)
 _NONE = "none"

@@ -20,9 +20,8 @@ from pyrocket.tools.summaries import (
 from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
-    from pyrocket.values.cleaning import CleanReport
-    from pyrocket.values.groups import Backoff, GroupConfig, LiveMember
-    from pyrocket.values.groups import Place as Reset
+    from pyrocket.values.admin import Backoff, CleanReport, GroupConfig, LiveMember
+    from pyrocket.values.admin import Place as Reset
 
 READ_WRITE = 6
 """RocketMQ's permission of a topic: 4 to read, 2 to write."""
@@ -71,7 +70,7 @@ class Target:
 
     def info(self) -> StoreInfo:
         """Return the store's identity, sizes and contents."""
-        from pyrocket.values.views import LogPart
+        from pyrocket.values.source import LogPart
 
         with self._open() as store:
             plan = store.source.plan_view("commitlog")
@@ -246,7 +245,7 @@ class Target:
 
     def reset_offsets(self, topic: str, to: "Reset") -> dict[int, int]:
         """Return the offsets that a reset would commit: queue id → offset."""
-        from pyrocket.values.groups import AtTime
+        from pyrocket.values.admin import AtTime
 
         with self._open() as store:
             ranges = store.ranges(topic)

@@ -18,6 +18,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import messages_of
+from pyrocket.values.admin import Backoff
 from pyrocket.values.consuming import (
     ConsumerData,
     Heartbeat,
@@ -26,7 +27,6 @@ from pyrocket.values.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.values.groups import Backoff
 from pyrocket.values.message import MessageQueue, QueueOffsets
 from support.pops import at_once
 from support.stores import SMALL, FakeClock

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.broker.broker import running_state
 from pyrocket.broker.consumers.consumers import Consumers
-from pyrocket.broker.running import running_state
 from pyrocket.disk import io
 from pyrocket.errors import QueueNotFoundError, StoreDamagedError, TopicNameError
 from pyrocket.values.consuming import (

@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.base.config import parse_delay_levels
 from pyrocket.server.messaging.interface import number
-from pyrocket.values.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.broker import served
 from support.rocketmq_stub import Stub, resource
 

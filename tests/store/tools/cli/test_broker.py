@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
-from pyrocket.broker.running import running_state
+from pyrocket.broker.broker import running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
 from pyrocket.remote.client import Client
