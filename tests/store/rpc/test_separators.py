@@ -16,8 +16,8 @@ from pyrocket.formats.system_topics import HALF_TOPIC, TIMER_TOPIC
 from pyrocket.server.messaging.interface import SERVICE as MESSAGING
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools.verify.verify import verify
+from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import message_class, service
-from pyrocket.wire.errors import SERVICE as NAME_SERVER
 from support.broker import served
 from support.name_server import serving
 
