@@ -80,7 +80,7 @@ CLIENT_SHELL = (
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
     *(
         f"pyrocket.client.{name}"
-        for name in ("pending_sends", "local_transactions", "tracing", "failures", "group_lag")
+        for name in ("pending_sends", "local_transactions", "tracing", "group_lag")
     ),
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the

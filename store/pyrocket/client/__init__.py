@@ -21,7 +21,6 @@ send_hooks       functions that are called before and after each send
 The other modules, from the top down:
 
 base             the start and the end of every client, and its state
-failures         errors that end nothing: of tasks, calls, and functions of the application
 server           brokers at an endpoint, or a store at a path
 instance         the event loop and connections that the clients of a process share
 local_offsets    the offsets of broadcasting consumers, in files
@@ -32,7 +31,6 @@ core             the state of a client in one event loop, without threads, socke
 transport        the calls to brokers that producers and consumers make
 embedded         the calls to a store in the same process; `arrivals` wakes its pulls
 remote           the calls to brokers
-notifications    follows what brokers report: changes of groups, and checks of transactions
 """
 
 import importlib

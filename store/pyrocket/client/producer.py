@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.base.clock import system_clock
+from pyrocket.base.failures import Failures
 from pyrocket.client.base import BaseClient
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
-from pyrocket.client.failures import Failures
 from pyrocket.client.instance import wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing

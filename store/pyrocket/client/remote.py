@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from pyrocket.client.notifications import Notifications
 from pyrocket.client.transport import Changed, TopicRoute
 from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
@@ -18,6 +17,7 @@ from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.remote.broker import CALL_S
 from pyrocket.remote.brokers import RemoteBrokers, TopicSettings
 from pyrocket.remote.lookup import AddressUrl
+from pyrocket.remote.notifications import Notifications
 from pyrocket.values.consuming import (
     Committed,
     GroupStart,

@@ -6,7 +6,7 @@ Source: `SendMessageHook`, `SendMessageContext`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.client.failures import Failures
+from pyrocket.base.failures import Failures
 from pyrocket.values.message import Message, SendResult
 
 

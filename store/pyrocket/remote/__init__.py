@@ -8,6 +8,7 @@ admin          administers the store of a broker
 version_watch  follows the versions of a store
 lookup         finds brokers through name servers
 broker         calls a broker in an event loop; `brokers` finds all brokers of a client
+notifications  follows what brokers report: changes of groups, and checks of transactions
 """
 
 import pyrocket.wire  # noqa: F401 - reports packages that are missing

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
 
 
-_ANONYMOUS = Credentials()
 _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 _log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class Connection:
     def __init__(
         self,
         addresses: str | Sequence[str],
-        credentials: Credentials = _ANONYMOUS,
+        credentials: Credentials = Credentials(),  # noqa: B008 - it cannot be changed
         name: str = "",
     ) -> None:
         """`name` is the name of the broker, if it is known, for errors."""

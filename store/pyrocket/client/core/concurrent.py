@@ -9,10 +9,10 @@ import logging
 from collections.abc import Sequence
 
 from pyrocket.base.arguments import counted
+from pyrocket.base.failures import attempt
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
 from pyrocket.values.consuming import MessageModel
 from pyrocket.values.message import StoredMessage

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pyrocket.base.arguments import counted
+from pyrocket.base.failures import Failures
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult
 from pyrocket.formats.properties import RETRY_TOPIC
 from pyrocket.values.message import MessageQueue, StoredMessage

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.errors import PyrocketError
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts

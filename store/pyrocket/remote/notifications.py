@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket.client.failures import Failures
+from pyrocket.base.failures import Failures
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.broker import RemoteBroker
 
