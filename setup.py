@@ -84,7 +84,7 @@ setup(
         "pyspark_pyrocket": "connector/pyspark_pyrocket",
     },
     package_data={
-        "pyrocket": ["py.typed", "rpc/proto/*.proto", "rpc/proto/*.bin", "rpc/proto/*.pyi"],
+        "pyrocket": ["py.typed", "wire/proto/*.proto", "wire/proto/*.bin", "wire/proto/*.pyi"],
         "pyspark_pyrocket": ["py.typed"],
     },
     install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],

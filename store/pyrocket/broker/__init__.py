@@ -19,5 +19,4 @@ settings        the settings, from flags, environment and files
 java_keys       the keys of RocketMQ's broker.conf
 access          users, their rights, and the age of signatures
 files           configuration files that are reloaded when they change
-running         the broker's state: offsets of the log, write errors, a full disk
 """

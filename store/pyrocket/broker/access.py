@@ -26,9 +26,9 @@ from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pyrocket.base.clock import Clock, system_clock
 from pyrocket.broker.files import WatchedFiles, read_toml, refuse_if_others_can_read
 from pyrocket.broker.settings import nearest
-from pyrocket.clock import Clock, system_clock
 from pyrocket.errors import NotAuthenticatedError, OptionError, StorePermissionError
 
 _DATE = re.compile(

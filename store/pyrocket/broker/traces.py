@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.values import Delivery, Stored
 from pyrocket.broker.sends import SendOutcome, Sends, Sent
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceMessage, TraceQueue
@@ -33,10 +34,9 @@ from pyrocket.formats.trace import (
     SubBefore,
     Trace,
 )
-from pyrocket.message import Message, SendStatus
-from pyrocket.rounds import Rounds
-from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.transactions import LocalTransactionState
 
 _INTERVAL_S = 0.1
 

@@ -21,7 +21,6 @@ send_hooks       functions that are called before and after each send
 The other modules, from the top down:
 
 base             the start and the end of every client, and its state
-failures         errors that end nothing: of tasks, calls, and functions of the application
 server           brokers at an endpoint, or a store at a path
 instance         the event loop and connections that the clients of a process share
 local_offsets    the offsets of broadcasting consumers, in files
@@ -30,8 +29,7 @@ outgoing         the messages of a producer: checks, compression, batches
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make
 embedded         the calls to a store in the same process; `arrivals` wakes its pulls
-remote           the calls to brokers; `remote_brokers` finds them, and `remote_broker` is one
-notifications    follows what brokers report: changes of groups, and checks of transactions
+remote           the calls to brokers
 """
 
 import importlib
@@ -68,17 +66,17 @@ if TYPE_CHECKING:
     from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
-    from pyrocket.consuming import Committed as Committed
-    from pyrocket.consuming import MessageModel as MessageModel
-    from pyrocket.consuming import Pulled as Pulled
-    from pyrocket.consuming import PullStatus as PullStatus
-    from pyrocket.consuming import Subscription as Subscription
-    from pyrocket.engine.group_lag import GroupLag as GroupLag
+    from pyrocket.values.admin import GroupLag as GroupLag
+    from pyrocket.values.consuming import Committed as Committed
+    from pyrocket.values.consuming import MessageModel as MessageModel
+    from pyrocket.values.consuming import Pulled as Pulled
+    from pyrocket.values.consuming import PullStatus as PullStatus
+    from pyrocket.values.consuming import Subscription as Subscription
 
 _NAMES = {
     "client.advice": "Advice advise",
-    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash by_machine_room"
-    " machine_room_nearby",
+    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash"
+    " by_machine_room machine_room_nearby",
     "client.base": "ClientState",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
@@ -95,8 +93,8 @@ _NAMES = {
     "client.results": "ConsumeResult ConsumeStatus",
     "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
-    "consuming": "Committed MessageModel PullStatus Pulled Subscription",
-    "engine.group_lag": "GroupLag",
+    "values.admin": "GroupLag",
+    "values.consuming": "Committed MessageModel PullStatus Pulled Subscription",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

@@ -18,7 +18,7 @@ from hashlib import md5
 from typing import TypeVar
 
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 
 class HashRing:

@@ -12,10 +12,11 @@ from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyrocket.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.clock import system_clock
+from pyrocket.base.failures import Failures
 from pyrocket.client.base import BaseClient
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
-from pyrocket.client.failures import Failures
 from pyrocket.client.instance import closed_error, wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
@@ -24,15 +25,10 @@ from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, SendHooks
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import BrokerBusyError, InvalidInputError
-from pyrocket.message import Message, MessageQueue, SendResult
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import (
-    TransactionListener,
-    TransactionSendResult,
-)
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
+from pyrocket.values.transactions import TransactionListener, TransactionSendResult
 
 _T = TypeVar("_T")
 
@@ -108,7 +104,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.producer_config import ProducerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
 

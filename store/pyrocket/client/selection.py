@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
-from pyrocket.arguments import check_type, is_number
+from pyrocket.base.arguments import check_type, is_number
 from pyrocket.client.allocation import in_machine_rooms
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.hashes import java_hash
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 _LATENCIES = (50, 100, 550, 1800, 3000, 5000, 15000)
 _UNAVAILABLE = (0, 0, 2000, 5000, 6000, 10000, 30000)

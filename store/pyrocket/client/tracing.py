@@ -14,13 +14,13 @@ import secrets
 from collections.abc import Sequence
 from random import Random
 
+from pyrocket.base.clock import system_clock
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceQueue
 from pyrocket.client.core.sending import Sending
 from pyrocket.client.instance import Instance
 from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.results import ConsumeResult
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.formats.properties import UNIQ_KEY
@@ -39,9 +39,8 @@ from pyrocket.formats.trace import (
     SubAfter,
     SubBefore,
 )
-from pyrocket.message import Message, SendResult, SendStatus, StoredMessage
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.message import Message, OutgoingMessage, SendResult, SendStatus, StoredMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _GROUP = "_INNER_TRACE_PRODUCER"
 _INTERVAL_S = 0.2

@@ -16,7 +16,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_columns import build_columns, check_columns
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 _MIN_ROWS, _MIN_BYTES = 4096, 1 << 20
 """Batches are joined until they reach one of these limits."""

@@ -22,9 +22,9 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from pyrocket.arguments import check_text, check_type, is_whole
-from pyrocket.clock import Clock
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
@@ -41,6 +41,7 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.metadata.json_table import Content, JsonTable, file_stamp
+from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _ATTRIBUTES, _TYPE = "attributes", "message.type"
@@ -90,9 +91,6 @@ def _types_of(content: Content) -> dict[str, str]:
     }
 
 
-PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
-"""On disk: never renumber."""
-
 _MAX_PERM = 2**31 - 1
 """Brokers may use other permission bits."""
 
@@ -108,33 +106,6 @@ _MAX_QUEUES = 1 << 16
 
 Entry = tuple[int, int, int, bool]
 """A topic's entry in the table: read queues, write queues, permission, order flag."""
-
-
-@dataclass(frozen=True)
-class TopicConfig:
-    """One topic. Readers use `read_queues`, senders `write_queues`.
-
-    ordered: whether producers choose the queue of a sharding key from the queues of all brokers,
-        also of brokers that are gone: then a key never moves to another queue.
-    topic_id: unique for each topic that is created; empty for a topic created by a broker.
-    """
-
-    name: str
-    read_queues: int
-    write_queues: int
-    perm: int = PERM_READ | PERM_WRITE
-    ordered: bool = False
-    topic_id: str = ""
-
-    @property
-    def readable(self) -> bool:
-        """Whether its messages may be read."""
-        return bool(self.perm & PERM_READ)
-
-    @property
-    def writable(self) -> bool:
-        """Whether messages may be sent to it."""
-        return bool(self.perm & PERM_WRITE)
 
 
 def check_topic_name(name: str) -> None:

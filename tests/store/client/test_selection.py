@@ -21,7 +21,7 @@ from pyrocket.client.selection import (
     unavailable_ms,
 )
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 MESSAGE = Message(topic="orders", body=b"")
 QUEUES = [MessageQueue("orders", broker, number) for broker in "abc" for number in range(2)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from pyrocket.base.clock import Clock, SteadyTime
 from pyrocket.broker.pop.events import Event, encode_events
 from pyrocket.broker.pop.group import GroupState, Place
 from pyrocket.broker.pop.handles import Handles
@@ -25,7 +26,6 @@ from pyrocket.broker.pop.values import (
     Stored,
     Swept,
 )
-from pyrocket.clock import Clock, SteadyTime
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -39,10 +39,10 @@ from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
-from pyrocket.message import AppendResult, QueueOffsets
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.admin import GroupConfig
+from pyrocket.values.message import AppendResult, QueueOffsets
 
 FirstOffset = Callable[[str, Place], tuple[int | None, int]]
 """Returns a group's committed offset in a queue, and the offset at which it starts to receive."""

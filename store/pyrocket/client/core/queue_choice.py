@@ -9,7 +9,7 @@ from pyrocket.client.producer_config import LEAST_LATENCY, ProducerConfig
 from pyrocket.client.selection import FaultTable, LeastLatency, RoundRobin, Selector, choose_queue
 from pyrocket.errors import InvalidInputError, MessageError, TransportError
 from pyrocket.formats.hashes import queue_for_key
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 
 class QueueChoice:

@@ -3,10 +3,6 @@
 Recovery needs exclusive access to the store. It runs before the shared state is valid, and
 initializes it. A complete record that was durable is never truncated: if the log has such a record
 after a damaged one, recovery fails.
-
-After the durable end of a log there may be complete records that were written before a truncation.
-Their queue offsets do not continue the queues, so queues cannot be rebuilt from them
-(`OffsetContinuity`). RocketMQ does not check for these records.
 """
 
 import logging
@@ -55,45 +51,6 @@ from pyrocket.log.valid_end import (
     recovery_start,
     valid_end,
 )
-
-SYS_INNER_BATCH = 0xC0
-"""5.x: one record that occupies several queue offsets."""
-
-
-class OffsetContinuity:
-    """Checks consecutive runs of a log; the first record of each queue may have any offset."""
-
-    def __init__(self, first_offset: Callable[[str, int], int]) -> None:
-        self._first_offset = first_offset
-        self._next: dict[tuple[str, int], int] = {}
-
-    def check(self, run: RecordFields) -> int:
-        """Return the number of leading records of the next run that continue their queues.
-
-        A queue continues with the next offset, or restarts at 0 if a broker deleted and recreated
-        the topic. Records of a topic that pyrocket deleted are not checked.
-        """
-        good = len(run)
-        for queue, rows in queue_rows(run):
-            if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
-                self._next.pop(queue, None)
-                continue
-            good = min(good, self._first_bad(queue, rows, run.queue_offset[rows], len(run)))
-        return good
-
-    def _first_bad(self, queue: tuple[str, int], rows: Ints, offsets: Ints, none: int) -> int:
-        begin = self._first_offset(*queue)
-        alive = offsets >= begin
-        rows, offsets = rows[alive], offsets[alive]
-        if not len(rows):
-            return none
-        before = np.concatenate(([self._next.get(queue, offsets[0]) - 1], offsets[:-1]))
-        sound = offsets == before + 1
-        if not begin:
-            sound |= offsets == 0
-        self._next[queue] = int(offsets[-1]) + 1
-        return none if sound.all() else int(rows[int(np.argmin(sound))])
-
 
 _RESTORE = f"{RESTORE_FILE} To give up its messages, create an empty file `abort` in the store."
 _log = logging.getLogger(__name__)
@@ -398,3 +355,47 @@ def _set_time_of(log: CommitLog, queue: ConsumeQueue, start: int, offset: int) -
     stored = log.stored_at(place)
     if stored > 0:
         queue.run.set_time(start, stored)
+
+
+SYS_INNER_BATCH = 0xC0
+"""5.x: one record that occupies several queue offsets."""
+
+
+class OffsetContinuity:
+    """Checks consecutive runs of a log; the first record of each queue may have any offset.
+
+    After the durable end of a log there may be complete records that were written before a
+    truncation. Their queue offsets do not continue the queues, so queues cannot be rebuilt from
+    them. RocketMQ does not check for these records.
+    """
+
+    def __init__(self, first_offset: Callable[[str, int], int]) -> None:
+        self._first_offset = first_offset
+        self._next: dict[tuple[str, int], int] = {}
+
+    def check(self, run: RecordFields) -> int:
+        """Return the number of leading records of the next run that continue their queues.
+
+        A queue continues with the next offset, or restarts at 0 if a broker deleted and recreated
+        the topic. Records of a topic that pyrocket deleted are not checked.
+        """
+        good = len(run)
+        for queue, rows in queue_rows(run):
+            if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
+                self._next.pop(queue, None)
+                continue
+            good = min(good, self._first_bad(queue, rows, run.queue_offset[rows], len(run)))
+        return good
+
+    def _first_bad(self, queue: tuple[str, int], rows: Ints, offsets: Ints, none: int) -> int:
+        begin = self._first_offset(*queue)
+        alive = offsets >= begin
+        rows, offsets = rows[alive], offsets[alive]
+        if not len(rows):
+            return none
+        before = np.concatenate(([self._next.get(queue, offsets[0]) - 1], offsets[:-1]))
+        sound = offsets == before + 1
+        if not begin:
+            sound |= offsets == 0
+        self._next[queue] = int(offsets[-1]) + 1
+        return none if sound.all() else int(rows[int(np.argmin(sound))])

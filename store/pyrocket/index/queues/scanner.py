@@ -34,7 +34,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import no_entry, no_log_file
 from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384

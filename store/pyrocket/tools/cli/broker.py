@@ -51,7 +51,7 @@ def write_logs(form: str, level: str) -> None:
 
 
 if TYPE_CHECKING:
-    from pyrocket.broker.running import RunningState
+    from pyrocket.values.source import RunningState
 
 
 class _BrokerCommands(CommandGroup):
@@ -127,10 +127,10 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pyrocket.rpc.process import serve
+        from pyrocket.server.process import serve
 
         if settings.metrics:
-            importlib.import_module("pyrocket.rpc.monitoring")
+            importlib.import_module("pyrocket.server.monitoring")
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
@@ -167,7 +167,7 @@ def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
 
 
 def _remote_status(place: Place, as_json: bool) -> int:
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.source import RemoteSource
 
     with connect(place) as session:
         assert isinstance(session.source, RemoteSource)
@@ -178,7 +178,7 @@ def _remote_status(place: Place, as_json: bool) -> int:
 
 
 def _local_status(directory: str, as_json: bool) -> int:
-    from pyrocket.broker.running import running_state
+    from pyrocket.broker.broker import running_state
 
     layout = layout_of(directory)
     check_directory(layout, create=False)
@@ -235,7 +235,7 @@ def nameserver(**given: Any) -> int:
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pyrocket.rpc.nameserver.process import serve
+        from pyrocket.server.nameserver.process import serve
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import counted
-from pyrocket.config import StoreConfig
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import StoreConfig
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import OptionError
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.tools.notebook.tables import Table

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import counted
-from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.topics import MESSAGE_TYPES
 from pyrocket.tools.cli.command_group import CommandGroup

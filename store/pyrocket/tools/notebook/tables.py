@@ -13,10 +13,9 @@ from itertools import pairwise
 from os import PathLike
 from typing import Any
 
-from pyrocket.arguments import local_path
+from pyrocket.base.arguments import local_path
 from pyrocket.errors import InvalidInputError, StoreNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import RESERVED_PROPERTIES
-from pyrocket.message import MessageQueue, StoredMessage
 from pyrocket.store import Store
 from pyrocket.tools.session import (
     Place,
@@ -36,6 +35,7 @@ from pyrocket.tools.summaries import (
     topic_of,
     topics_of,
 )
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 _MAX_CHARACTERS = 120
 """Maximum length of a displayed value; the rows hold the complete value."""

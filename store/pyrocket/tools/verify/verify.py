@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMER_QUEUE_OFFSET, TIMER_READ_TIME
@@ -25,7 +25,7 @@ from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
 from pyrocket.tools.verify.delays import DelayCheck, check_timers
 from pyrocket.tools.verify.files import (
     TolerantFileQueue,
@@ -59,6 +59,7 @@ from pyrocket.tools.verify.state import (
     index_lag_severity,
     read_checkpoint,
 )
+from pyrocket.values.topics import TopicConfig
 
 _MAX_ATTEMPTS = 10
 
