@@ -11,7 +11,8 @@ consumers       groups of push and pull consumers, which rebalance
 pop             groups of pop consumers, which receive and ack messages
 polls           wakes long polls when messages arrive or become visible
 renewals        renews the invisible time of messages automatically
-traces          writes the message trace
+trace_queue     keeps records of the message trace until they are sent
+traces          writes the message trace of the broker
 rounds          the periodic work of a thread
 admin           topics, groups and retention
 broker          the store with these parts and its services

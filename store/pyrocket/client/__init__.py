@@ -12,7 +12,7 @@ consumer_config  the settings of a consumer, and their bounds
 producer_config  the settings of a producer
 allocation       how the members of a group share the queues
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
-selection        which queue a message is sent to, also by `least_latency` and `fault_table`
+selection        which queue a message is sent to
 group_lag        how far a group is behind
 advice           how many threads, processes and nodes a group needs
 deduplication    wraps a listener so that each key is consumed once

@@ -16,8 +16,7 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.record_fetch import records_at
-from pyrocket.index.queues.scan_many import slice_of_runs
-from pyrocket.index.queues.scanner import SLICE_ROWS, matching
+from pyrocket.index.queues.scanner import SLICE_ROWS, matching, slice_of_runs
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import ByteSpan, MessageQueue

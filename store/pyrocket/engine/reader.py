@@ -45,8 +45,7 @@ from pyrocket.index.queues.offsets import (
     store_time,
 )
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.scan_many import Run
-from pyrocket.index.queues.scanner import Scanner, read_messages
+from pyrocket.index.queues.scanner import Run, Scanner, read_messages
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall

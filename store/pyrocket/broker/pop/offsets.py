@@ -9,16 +9,14 @@ it are acked; if it is lower, the group restarts there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyrocket.broker.pop.events import Event, Forget, Saved, SkipTo, Start
 from pyrocket.broker.pop.group import GroupState, Place, Put
-from pyrocket.broker.pop.values import Lags, News, QueueLag, Stored
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.broker.pop.values import News, Stored
 from pyrocket.metadata.groups import Offsets
 from pyrocket.services.consumption import Consumption
-from pyrocket.values.message import QueueOffsets
 
 _WAIT_S = 30.0
 _NONE = -1
@@ -160,35 +158,3 @@ def _wait_for(stored: Sequence[Stored]) -> None:
 def _found(table: Table, group: str, place: Place) -> int:
     topic, queue_id = place
     return table.get((topic, group), {}).get(queue_id, _NONE)
-
-
-FirstOffset = Callable[[str, Place], tuple[int | None, int]]
-"""Returns a group's committed offset in a queue, and the offset at which it starts to receive."""
-
-
-def lags_of(
-    storage: Consumption, state: GroupState, places: Iterable[Place], first_offset: FirstOffset
-) -> Lags:
-    """Return the lag in each queue. The caller must hold the group's lock."""
-    lags: dict[Place, QueueLag] = {}
-    for place in places:
-        known, queue = storage.bounds(*place), state.queues.get(place)
-        if queue is None:
-            committed = cursor = first_offset(state.name, place)[1]
-            in_flight = 0
-        else:
-            committed, cursor, in_flight = queue.committed, queue.next, len(queue.flight)
-        ready = max(known.maximum - max(cursor, known.minimum), 0)
-        delay = _delay_ms(storage, place, committed, known) if in_flight + ready else 0
-        lags[place] = QueueLag(known.maximum, committed, in_flight, ready, delay)
-    return lags
-
-
-def _delay_ms(storage: Consumption, place: Place, committed: int, known: QueueOffsets) -> int:
-    oldest = max(committed, known.minimum)
-    if oldest >= known.maximum:
-        return 0
-    try:
-        return max(storage.now() - storage.store_time(*place, oldest), 0)
-    except (OffsetOutOfRangeError, StoreDamagedError):
-        return 0

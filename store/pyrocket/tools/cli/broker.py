@@ -1,4 +1,6 @@
-"""`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state."""
+"""`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state;
+`pyrocket nameserver`: show clients which brokers have which topics.
+"""
 
 import importlib
 import os
@@ -180,3 +182,32 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
         return
     for name, value in shown.items():
         click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
+
+
+_LISTEN = "127.0.0.1:9876"
+_SETTINGS = (
+    *("listen", "tls_certificate", "tls_key", "users", "signature_age", "insecure"),
+    *("log_format", "log_level", "drain"),
+)
+
+
+@click.command()
+@setting_options(_SETTINGS, listen=_LISTEN)
+@exits
+def nameserver(**given: Any) -> int:
+    """Serve the routes of registered brokers until SIGTERM or Ctrl-C.
+
+    Brokers register with --nameserver. Nothing is stored: after a restart, the brokers register
+    again within seconds.
+    """
+    settings = load({"listen": _LISTEN, **given_flags(given)}, {})
+    # By default gRPC writes several lines to standard error if it cannot bind an address.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        from pyrocket.server.nameserver.process import serve
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
+        fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)
+    write_logs(settings.log_format, settings.log_level)
+    serve(settings)
+    return OK
