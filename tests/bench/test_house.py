@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_428,
-    "files": 487,
+    "lines": 76_365,
+    "files": 477,
     "rooms": 23,
     "floors": 14,
     "arrows between rooms": 153,
