@@ -3,34 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.values.topics import PERM_READ, PERM_WRITE
+from pyrocket.values.topics import TopicConfig
 
 
 @dataclass(frozen=True)
-class TopicData:
-    """A topic of one broker.
+class TopicData(TopicConfig):
+    """A topic of one broker, as the broker registers it, without its id.
 
     Attributes:
         message_type: The type of messages that it accepts, such as FIFO; empty for all types.
-        ordered: Whether its queues at brokers that are gone remain in its route.
     """
 
-    name: str
-    read_queues: int
-    write_queues: int
-    perm: int
     message_type: str = ""
-    ordered: bool = False
-
-    @property
-    def readable(self) -> bool:
-        """Whether its messages may be read."""
-        return bool(self.perm & PERM_READ)
-
-    @property
-    def writable(self) -> bool:
-        """Whether messages may be sent to it."""
-        return bool(self.perm & PERM_WRITE)
 
 
 @dataclass(frozen=True)
