@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyrocket.client.remote_broker import CALL_S, RemoteBroker
+from pyrocket.client.transport import TopicSettings
 from pyrocket.errors import (
     PyrocketError,
     TopicNotFoundError,
@@ -28,19 +29,6 @@ _AGAIN_S = 1
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class TopicSettings(NamedTuple):
-    """The settings of a topic by broker.
-
-    Attributes:
-        live: At the live brokers.
-        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
-            those that this client has known.
-    """
-
-    live: Mapping[str, TopicConfig | TopicData]
-    gone: Mapping[str, TopicConfig | TopicData]
 
 
 class RemoteBrokers:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from pyrocket.broker.api.work import Work
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
@@ -27,7 +28,7 @@ from pyrocket.rpc.gate import Gate
 from pyrocket.rpc.incoming import COPIES, Incoming, Limits
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import Call
-from pyrocket.rpc.threads import Threads, Work
+from pyrocket.rpc.threads import Threads
 
 _LOG = logging.getLogger("pyrocket")
 

@@ -21,6 +21,9 @@ from google.protobuf.message import Message
 
 from pyrocket.filters.message_filter import MessageFilter
 
+_PLAIN = (bytes, str, int)
+"""The types of values that need no conversion."""
+
 
 def fill(message: Message, values: Mapping[str, Any]) -> Message:
     """Set the fields of a message, and return it. Raises KeyError if a field is unknown."""
@@ -79,6 +82,14 @@ def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
 
 
+def value_of(reply: Message, kind: Any) -> Any:
+    """Return the value of a reply: its only field `value`, or all its fields; None without any."""
+    names = [*reply.DESCRIPTOR.fields_by_name]
+    if names == ["value"]:
+        return _get(reply, reply.DESCRIPTOR.fields_by_name["value"], kind)
+    return _value(reply, kind) if names else None
+
+
 def _get(message: Message, field: Any, hint: Any) -> Any:
     hint, optional = _without_none(hint)
     if field.has_presence and not message.HasField(field.name):
@@ -106,7 +117,7 @@ def _value(raw: Any, hint: Any) -> Any:
             return {key: _value(raw[key], inner[1]) for key in raw}
         return {_value(pair.key, inner[0]): _value(pair.value, inner[1]) for pair in raw}
     if isinstance(kind, type) and issubclass(kind, Collection) and kind not in (str, bytes):
-        return [_value(one, inner[0]) for one in raw]
+        return [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
     return raw
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from pyrocket.broker.api.work import Work
 from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
 from pyrocket.engine.received import ReceivedRecords
@@ -22,7 +23,6 @@ from pyrocket.rpc.messaging.caller import host_of_peer, parse_host
 from pyrocket.rpc.messaging.service import MessagingService
 from pyrocket.rpc.origin import Origin
 from pyrocket.rpc.service import SERVICE, BulkService, Call
-from pyrocket.rpc.threads import Work
 from pyrocket.rpc.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
+from pyrocket.broker.api.work import Answers, Work
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.broker.source import Part, ReadPlan
@@ -25,18 +26,12 @@ from pyrocket.rpc.blocks import blocks_of
 from pyrocket.rpc.descriptors import message_class, service
 from pyrocket.rpc.messages import fill, put, values_of
 from pyrocket.rpc.requests import parsed
-from pyrocket.rpc.threads import Work
 
 SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
-
-Answers = Mapping[str, Callable[..., Any]]
-"""The methods that answer calls, by the names of the calls; their arguments are named like the
-fields of the requests.
-"""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 

@@ -35,8 +35,8 @@ def test_a_broker_has_one_sender_and_one_encoder(tmp_path, made):
     broker = Broker(store)
     queue = MessageQueue("t", store.broker_name, 0)
     outgoing = OutgoingMessage(Message(topic="t", body=b""), b"1", "id", 1)
-    broker.producers.send(queue, [outgoing]).result(20)
-    broker.producers.send_half("g", queue, outgoing, None)
+    broker.clients.send(queue, [outgoing]).result(20)
+    broker.clients.send_half("g", queue, outgoing, None)
     store.append(Message(topic="t", body=b"2"))
     with store.sink.stage(SinkBatch(identity="q", target="t", batch=0), partition=0, attempt=0):
         pass

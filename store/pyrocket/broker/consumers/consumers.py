@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
+from pyrocket.broker.consumers.held_groups import HeldGroups
 from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
@@ -61,17 +62,20 @@ class Consumers:
         append: Append,
         *,
         creates_groups: bool = True,
+        holds_groups: bool = False,
         ages: Clock = steady_clock,
     ) -> None:
         """Load the locks.
 
         creates_groups: Whether the first heartbeat of a group creates it.
+        holds_groups: Whether other processes may open the store, but not consume for its groups.
         ages: The clock of members and locks.
         """
         self._store, self._storage = store, consumption_of(store)
         self._append, self._creates_groups, self.ages = append, creates_groups, ages
         self.members, self._committing = Members(), threading.Lock()
         self.locks = QueueLocks(Layout(store.path), ages())
+        self.held = HeldGroups(Layout(store.path).members) if holds_groups else None
         self.pulls = Pulls(store)
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
@@ -80,14 +84,28 @@ class Consumers:
         The starts of the groups are stored before. Returns whether the client was a live member of
         all these groups. Raises GroupNotFoundError, GroupNameError, TopicNameError,
         StoreDamagedError, BrokerBusyError (MEMBERS_FULL), InvalidInputError (CLIENT_ID_INVALID,
-        EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), and StoreUnavailableError (GROUP_STARTS_FULL).
+        EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), StoreUnavailableError (GROUP_STARTS_FULL), and
+        StoreLockedError (GROUP_IN_USE).
         """
         check_heartbeat(heartbeat)
         for data in heartbeat.consumers:
             config = self.group(data.group)
+            if self.held is not None:
+                self.held.hold(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
             self._storage.starts.add(data.group, data.starts)
         return self.members.heartbeat(heartbeat, self.ages())
+
+    def leave(self, client_id: str, group: str) -> None:
+        """Remove a client from a group."""
+        self.members.unregister(client_id, group)
+        if self.held is not None and not self.members.ids(group, self.ages()):
+            self.held.release(group)
+
+    def close(self) -> None:
+        """Let other processes consume for all groups."""
+        if self.held is not None:
+            self.held.close()
 
     def group_starts(self, group: str) -> GroupStarts:
         """Return the starts of a group, and the end of the log."""

@@ -49,7 +49,7 @@ class Members:
         self._watchers: tuple[Callable[[str], None], ...] = ()
         self._bytes = 0
 
-    def watch(self, changed: Callable[[str], None]) -> Callable[[], None]:
+    def watch(self, changed: Callable[[str], object]) -> Callable[[], None]:
         """Call `changed`, which must not block, with each group whose members or subscriptions have
         changed; return a function that ends this.
         """

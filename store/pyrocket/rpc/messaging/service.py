@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from pyrocket.broker.api.work import Work
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
@@ -37,7 +38,6 @@ from pyrocket.rpc.messaging.telemetry import (
 )
 from pyrocket.rpc.messaging.transactions import AskedProducers, EndTransaction
 from pyrocket.rpc.messaging.unary import Answer, UnaryCalls
-from pyrocket.rpc.threads import Work
 from pyrocket.services.consumption import MAX_BODY_BYTES
 
 _Value = TypeVar("_Value")

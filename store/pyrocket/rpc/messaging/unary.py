@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from pyrocket.broker.api.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate
@@ -20,7 +21,6 @@ from pyrocket.rpc.messaging.caller import Caller
 from pyrocket.rpc.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.rpc.messaging.interface import new, parse
 from pyrocket.rpc.origin import Origin
-from pyrocket.rpc.threads import Work
 
 _LOG = logging.getLogger("pyrocket")
 

@@ -256,7 +256,7 @@ def member(where, cli):
         yield "c1"
     else:
         shared = SharedBroker.acquire(place, create=False)
-        shared.hold_group("busy")
+        shared.broker.consumers.held.hold("busy")
         yield f"process {os.getpid()}"
         shared.release(place)
     cli("group", "delete", "busy", "--yes")
