@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from pyrocket.filters.message_filter import MessageFilter
 
-_PLAIN = (bytes, str, int)
+_PLAIN = frozenset({bytes, str, int, bool})
 """The types of values that need no conversion."""
 
 
@@ -103,7 +103,9 @@ def _get(message: Message, field: Any, hint: Any) -> Any:
 
 def _value(raw: Any, hint: Any) -> Any:
     """Return a field's value converted to the type `hint`."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if hint in _PLAIN:
+        return raw
+    kind, inner = _parts(hint)
     if kind in (Union, UnionType):
         return _one_of(raw, inner)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -119,6 +121,11 @@ def _value(raw: Any, hint: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Collection) and kind not in (str, bytes):
         return [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
     return raw
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint) or hint, get_args(hint)
 
 
 def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> Any:
@@ -141,6 +148,7 @@ def _one_of(raw: Message, kinds: tuple[Any, ...]) -> Any:
     return _value(getattr(raw, chosen or ""), by_name[chosen or ""])
 
 
+@cache
 def _without_none(hint: Any) -> tuple[Any, bool]:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     rest = [kind for kind in kinds if kind is not NoneType]
