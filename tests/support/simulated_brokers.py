@@ -177,7 +177,7 @@ class Brokers:
         self.observer.restarted(name)
 
     def notify(self, broker, group):
-        notify_watchers(self.watchers, broker, group)
+        notify_watchers(self.watchers, group)
 
     def answers(self, broker):
         """Call → the function that answers it at a broker."""
@@ -366,12 +366,12 @@ class Brokers:
         )
 
 
-def notify_watchers(watchers, broker, group):
+def notify_watchers(watchers, group):
     """Send a notification to those clients that watch a group."""
     for watched, client, received in [*watchers]:
         if watched == group:
             asyncio.get_running_loop().call_later(
-                client.delay(), client.loop.call_soon, received, broker, None
+                client.delay(), client.loop.call_soon, received, None
             )
 
 

@@ -71,7 +71,7 @@ class StoreBrokers:
 
     def restart(self, name):
         consumers = Consumers(self._stores[name], at_once(self._stores[name]), ages=now_ms)
-        consumers.members.watch(lambda group: notify_watchers(self.watchers, name, group))
+        consumers.members.watch(lambda group: notify_watchers(self.watchers, group))
         answers = {"Topics": list}
         for found in ClientCalls(SimpleNamespace(consumers=consumers)).table().values():
             answers |= found

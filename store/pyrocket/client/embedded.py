@@ -7,7 +7,7 @@ messages and retries, and checks transactions.
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -20,7 +20,7 @@ from pyrocket.client.transport import ClientTransport, Received, TopicSettings, 
 from pyrocket.consuming import Pull, Pulled, PullStatus
 from pyrocket.loop_threads import LoopThreads, PendingReply
 from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.model import CheckRequest, Undecided
+from pyrocket.services.transactions.model import Undecided
 from pyrocket.store import Store, consumption_of
 
 _BLOCKING_CALLS = 8
@@ -29,72 +29,58 @@ _BLOCKING_CALLS = 8
 _T = TypeVar("_T")
 
 
-class SharedBroker:
-    """The broker library of one store, shared by all clients of this process."""
-
-    def __init__(self, path: str, *, create: bool) -> None:
-        """Open the store. Raises the errors of `Store.open`."""
-        store = Store.open(path, create=create)
-        try:
-            self.broker = Broker(store, holds_groups=True)
-        except BaseException:
-            store.close()
-            raise
-        self.users, self._checks = 0, False
-
-    @classmethod
-    def acquire(cls, path: str, *, create: bool) -> "SharedBroker":
-        """Return the broker library of a store, which is opened if no client uses it."""
-        with _open.lock:
-            shared = _open.brokers.get(path) or cls(path, create=create)
-            _open.brokers[path] = shared
-            shared.users += 1
-            return shared
-
-    def release(self, path: str) -> None:
-        """Close the store if no other client uses it."""
-        with _open.lock:
-            self.users -= 1
-            if not self.users:
-                del _open.brokers[path]
-                self.broker.close()
-
-    def check_transactions(self) -> None:
-        """Start the thread that checks transactions, unless it runs."""
-        with _open.lock:
-            if not self._checks:
-                self._checks = True
-                self.broker.transactions.ask_through(_NoProducers())
-
-
-class _Open:
-    """The stores that this process has open, by path."""
+class OpenBrokers:
+    """The broker libraries of this process, each shared by all clients of one store."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Remove all stores: a forked child does not have their threads."""
-        self.lock, self.brokers = threading.Lock(), dict[str, SharedBroker]()
+        self._lock, self._open = threading.Lock(), dict[str, tuple[Broker, int]]()
+
+    def acquire(self, path: str, *, create: bool) -> Broker:
+        """Return the broker library of a store, which is opened if no client uses it."""
+        with self._lock:
+            broker, users = self._open.get(path) or (_opened(path, create=create), 0)
+            self._open[path] = broker, users + 1
+            return broker
+
+    def release(self, path: str) -> None:
+        """Close the store if no other client uses it."""
+        with self._lock:
+            broker, users = self._open.pop(path)
+            if users > 1:
+                self._open[path] = broker, users - 1
+            else:
+                broker.close()
 
 
-_open = _Open()
-os.register_at_fork(after_in_child=_open.forget)
+def _opened(path: str, *, create: bool) -> Broker:
+    store = Store.open(path, create=create)
+    try:
+        return Broker(store, holds_groups=True)
+    except BaseException:
+        store.close()
+        raise
+
+
+open_brokers = OpenBrokers()
+os.register_at_fork(after_in_child=open_brokers.forget)
 
 
 class InProcessInvoker:
     """The `Invoker` of one instance. Calls run in threads of its event loop."""
 
-    def __init__(self, path: str, shared: SharedBroker) -> None:
+    def __init__(self, path: str, broker: Broker) -> None:
         """Use a broker library, which `close` releases. Clients call `connect`."""
-        self._path, self._shared, self._calls = path, shared, shared.broker.clients
-        broker, store = shared.broker, shared.broker.store
+        self._path, self._broker, store = path, broker, broker.store
         self._answers: dict[str, Callable[..., Any]] = {
             "Topics": lambda: [*broker.source.topics().values()],
             "Bounds": broker.source.bounds,
             "OffsetsAt": broker.source.offsets_at,
         }
-        for answers in self._calls.table().values():
+        for answers in broker.clients.table().values():
             self._answers |= answers
         self._threads = LoopThreads(_BLOCKING_CALLS, "pyrocket-client-call")
         self._store, self._storage, self._arrivals = store, consumption_of(store), Arrivals(store)
@@ -145,42 +131,28 @@ class InProcessInvoker:
         producer_group: str = "",
     ) -> Callable[[], None]:
         """Follow the changes of a group, or the checks of a producer group; see `Invoker`."""
-        loop, broker = asyncio.get_running_loop(), self._store.broker_name
+        loop = asyncio.get_running_loop()
 
         def notify(undecided: Undecided | None) -> bool:
             with suppress(RuntimeError):  # The loop has ended.
-                loop.call_soon_threadsafe(received, broker, undecided)
+                loop.call_soon_threadsafe(received, undecided)
             return True
 
         if producer_group:
-            self._shared.check_transactions()
-        return self._calls.watch(notify, group, producer_group)
+            self._broker.transactions.ask_through()
+        return self._broker.clients.watch(notify, group, producer_group)
 
     async def close(self) -> None:
         """Release the broker library."""
-        await _blocking(partial(self._shared.release, self._path))
+        await _blocking(partial(open_brokers.release, self._path))
         self._threads.shutdown(wait=False)
 
 
 async def connect(path: str, *, create: bool = False) -> ClientTransport:
     """Open the store at an absolute path. Raises the errors of `Store.open`."""
     path = os.path.realpath(path)
-    shared = await _blocking(partial(SharedBroker.acquire, path, create=create))
-    return ClientTransport(InProcessInvoker(path, shared))
-
-
-class _NoProducers:
-    """No producers are connected to a store that only this process uses."""
-
-    def topics(self) -> Collection[str]:
-        return ()
-
-    def room(self, topic: str) -> int:
-        return 0
-
-    def ask(self, topic: str, request: CheckRequest) -> bool:
-        """Return False: there are no topics to ask for."""
-        return False
+    broker = await _blocking(partial(open_brokers.acquire, path, create=create))
+    return ClientTransport(InProcessInvoker(path, broker))
 
 
 def _answer(answer: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

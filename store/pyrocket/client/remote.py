@@ -49,8 +49,7 @@ class RemoteInvoker:
         """Make a call, and return its reply as a value of the type `reply`."""
         of, sent = SERVICE if call in _BULK else CLIENTS, _sendable(arguments)
         raw = await self._brokers.get(broker).call(call, of, CALL_S, **sent)
-        value: _T = value_of(raw, reply)
-        return value
+        return value_of(raw, reply)
 
     async def pull(self, request: Pull) -> Pulled:
         """Return messages of a queue."""
@@ -74,9 +73,9 @@ class RemoteInvoker:
     def watch(self, received: Received, **request: str) -> Callable[[], None]:
         """Follow the notifications that `request` names; return a function to stop."""
 
-        def decode(broker: str, raw: Any) -> None:
+        def decode(raw: Any) -> None:
             has_check = raw is not None and raw.HasField("check")
-            received(broker, value_of(raw.check, Undecided) if has_check else None)
+            received(value_of(raw.check, Undecided) if has_check else None)
 
         return self._notifications.watch(decode, **request)
 

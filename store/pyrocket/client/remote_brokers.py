@@ -16,7 +16,7 @@ from pyrocket.errors import (
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.nameserver.route_table import Route, TopicData
 from pyrocket.rpc.connection import SERVICE, Credentials
-from pyrocket.rpc.messages import values_of
+from pyrocket.rpc.messages import value_of
 from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ class RemoteBrokers:
         except PyrocketError as error:
             why = error
         else:
-            created: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
-            return created
+            return value_of(reply, TopicConfig)
         _log.warning("the topic %s is not created at %s: %s", topic, broker, why)
         return why
 
@@ -222,7 +221,7 @@ class RemoteBrokers:
                 raise
             _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
             return None
-        found: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+        found = value_of(reply, TopicConfig)
         self._remember(topic, broker, found)
         return found
 

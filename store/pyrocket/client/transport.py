@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-Received = Callable[[str, Undecided | None], None]
-"""Called in the event loop with a broker and a half message to be decided; with None for a change
-of a group, and after notifications may have been lost.
+Received = Callable[[Undecided | None], None]
+"""Called in the event loop with a half message to be decided; with None for a change of a group,
+and after notifications may have been lost.
 """
 
 
@@ -51,14 +51,6 @@ class TopicRoute:
 
     readable: Sequence[MessageQueue] = ()
     writable: Sequence[MessageQueue] = ()
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A notification of a broker: the members or subscriptions of a group have changed."""
-
-    broker: str
-    group: str
 
 
 class TopicSettings(NamedTuple):
@@ -196,7 +188,7 @@ class ClientTransport:
         decide; return a function to stop.
         """
 
-        def received(broker: str, undecided: Undecided | None) -> None:
+        def received(undecided: Undecided | None) -> None:
             if undecided is not None:
                 ask(undecided)
 
@@ -327,18 +319,13 @@ class ClientTransport:
             failed_attempts=failed_attempts,
         )
 
-    def watch(
-        self, group: str, client_id: str, notify: Callable[[Changed], None]
-    ) -> Callable[[], None]:
-        """Call `notify` in the event loop at each change of a group; return a function to stop.
+    def watch(self, group: str, client_id: str, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` in the event loop at each change of the members or subscriptions of a
+        group; return a function to stop.
 
         A broker to which the connection of the watch is lost removes the client from the group.
         """
-
-        def received(broker: str, undecided: Undecided | None) -> None:
-            notify(Changed(broker, group))
-
-        return self._invoker.watch(received, group=group, client_id=client_id)
+        return self._invoker.watch(lambda _: notify(), group=group, client_id=client_id)
 
 
 @dataclass(frozen=True)

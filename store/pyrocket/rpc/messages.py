@@ -15,11 +15,13 @@ from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
 
 from pyrocket.filters.message_filter import MessageFilter
+
+_T = TypeVar("_T")
 
 _PLAIN = frozenset({bytes, str, int, bool})
 """The types of values that need no conversion."""
@@ -82,12 +84,12 @@ def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
 
 
-def value_of(reply: Message, kind: Any) -> Any:
-    """Return the value of a reply: its only field `value`, or all its fields; None without any."""
-    names = [*reply.DESCRIPTOR.fields_by_name]
-    if names == ["value"]:
-        return _get(reply, reply.DESCRIPTOR.fields_by_name["value"], kind)
-    return _value(reply, kind) if names else None
+def value_of(reply: Message, kind: type[_T] | UnionType) -> _T:
+    """Return a reply as a value of this type: its only field `value`, or all its fields."""
+    fields = reply.DESCRIPTOR.fields_by_name
+    is_wrapped = [*fields] == ["value"]
+    value: _T = _get(reply, fields["value"], kind) if is_wrapped else _value(reply, kind)
+    return value
 
 
 def _get(message: Message, field: Any, hint: Any) -> Any:
@@ -112,14 +114,13 @@ def _value(raw: Any, hint: Any) -> Any:
         return kind(raw)
     if isinstance(raw, Message):
         return _structure(raw, hint, kind, inner)
-    if kind is tuple and inner[-1] is Ellipsis:
-        return tuple(_value(one, inner[0]) for one in raw)
     if isinstance(kind, type) and issubclass(kind, Mapping):
         if isinstance(raw, Mapping):
             return {key: _value(raw[key], inner[1]) for key in raw}
         return {_value(pair.key, inner[0]): _value(pair.value, inner[1]) for pair in raw}
-    if isinstance(kind, type) and issubclass(kind, Collection) and kind not in (str, bytes):
-        return [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
+    if isinstance(kind, type) and issubclass(kind, Collection):
+        values = [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
+        return tuple(values) if kind is tuple else values
     return raw
 
 

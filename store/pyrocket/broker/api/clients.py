@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from pyrocket.broker.api.work import Answers, Work
 from pyrocket.broker.half_checks import MAX_QUESTIONS
-from pyrocket.broker.sends import SendOutcome, Sent, converted
+from pyrocket.broker.sends import Sent
 from pyrocket.consuming import Locked, Pull, RawPulled, Subscription
 from pyrocket.engine.message_encoder import Origin
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
-from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.message import Message, MessageQueue, SendResult
 from pyrocket.metadata.groups import check_group_name
@@ -50,7 +49,7 @@ class ClientCalls:
             "StartOffset": consumers.start_offset,
             "LeaveGroup": consumers.leave,
             "GroupMembers": self.group_members,
-            "CheckFilter": self.check_filter,
+            "CheckFilter": consumers.check_filter,
             "UnlockQueues": consumers.unlock,
             "PullQueue": self.pull_queue,
             "CommittedOffset": consumers.committed,
@@ -81,25 +80,7 @@ class ClientCalls:
         """
         self._check_bodies(messages, born_host)
         sent = [Sent(_message(one, queue), _origin(one, born_host)) for one in messages]
-        return converted(self._broker.sends.send(sent), partial(self._results, sent, queue.broker))
-
-    def _results(
-        self, sent: Sequence[Sent], broker: str, stored: "Future[list[SendOutcome]]"
-    ) -> list[SendResult]:
-        host, port = self._broker.store.lookup.host
-        return [
-            SendResult(
-                topic=one.message.topic,
-                queue_id=found.queue_id,
-                queue_offset=found.queue_offset,
-                physical_offset=found.physical_offset,
-                msg_id=one.origin.unique_id,
-                offset_msg_id=offset_message_id(host, port, found.physical_offset),
-                status=found.status,
-                broker=broker,
-            )
-            for one, found in zip(sent, stored.result(), strict=True)
-        ]
+        return self._broker.sends.send(sent)
 
     def create_missing(self, name: str) -> TopicConfig:
         """Return a topic; a missing one is created if the store's `auto_create_topics` is set.
@@ -147,10 +128,6 @@ class ClientCalls:
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's live members."""
         return self._consumers.members.ids(group, self._consumers.ages())
-
-    def check_filter(self, topic: str, subscription: Subscription) -> None:
-        """Compile an expression."""
-        self._consumers.check_filter(subscription)
 
     def lock_queues(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> Locked:
         """Lock queues; see `Consumers.lock`."""

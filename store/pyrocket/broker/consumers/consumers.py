@@ -155,7 +155,7 @@ class Consumers:
         """Remove the locks of a client."""
         self.locks.unlock(group, client_id, queues, self.ages())
 
-    def check_filter(self, subscription: Subscription) -> None:
+    def check_filter(self, topic: str, subscription: Subscription) -> None:
         """Compile an expression. Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
         filter_of(subscription)
 
@@ -174,7 +174,19 @@ class Consumers:
         if the client is not a live member of the group.
         """
         with self._committing:
-            return self._commit_of_member(group, client_id, incarnation, offsets)
+            now = self.ages()
+            if not self.members.is_member(client_id, incarnation, group, now):
+                raise _fenced(group, client_id)
+            own = {
+                queue: offset
+                for queue, offset in offsets.items()
+                if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
+            }
+            for topic in {queue.topic for queue in own}:
+                self._commit(
+                    group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
+                )
+            return {queue: self._state(group, queue) for queue in own}
 
     def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
@@ -191,27 +203,6 @@ class Consumers:
             if members:
                 self.members.remove_all(group)
         return dict(after)
-
-    def _commit_of_member(
-        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, Committed]:
-        now = self.ages()
-        if not self.members.is_member(client_id, incarnation, group, now):
-            raise InvalidInputError(
-                f"{client_id!r} is not a live member of the group {group!r}.",
-                remedy="Its offsets are committed after its next heartbeat.",
-                code="COMMIT_FENCED",
-            )
-        own = {
-            queue: offset
-            for queue, offset in offsets.items()
-            if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
-        }
-        for topic in {queue.topic for queue in own}:
-            self._commit(
-                group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
-            )
-        return {queue: self._state(group, queue) for queue in own}
 
     def _commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         config = self._storage.topic(topic)
@@ -315,6 +306,14 @@ def _check_stored(appended: "Future[AppendResult]") -> None:
     is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
     if error is not None and not is_stored:
         raise error
+
+
+def _fenced(group: str, client_id: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{client_id!r} is not a live member of the group {group!r}.",
+        remedy="Its offsets are committed after its next heartbeat.",
+        code="COMMIT_FENCED",
+    )
 
 
 def _missing(group: str) -> GroupNotFoundError:
