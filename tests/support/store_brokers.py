@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from pyrocket import Message, Store
-from pyrocket.broker.api.clients import ClientCalls
+from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.client.transport import pulled
 from pyrocket.message import MessageQueue

@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from pyrocket.broker.admin import StoreAdmin
-from pyrocket.broker.api.clients import ClientCalls
+from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls

@@ -30,8 +30,8 @@ pending_sends    counts the sends that are not finished
 outgoing         the messages of a producer: checks, compression, batches
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make
-embedded         the calls to a store in the same process; `arrivals` wakes its pulls
-remote           the calls to brokers; `remote_brokers` finds them, and `remote_broker` is one
+embedded         makes the calls to a store in the same process
+remote           makes the calls to brokers; `remote_brokers` finds them, and `remote_broker` is one
 notifications    follows what brokers report: changes of groups, and checks of transactions
 """
 

@@ -10,21 +10,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from types import UnionType
 from typing import Any, TypeVar, cast
 
 from pyrocket.broker.broker import Broker
-from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import ClientTransport, Received, TopicSettings, no_topic, pulled
 from pyrocket.consuming import Pull, Pulled, PullStatus
 from pyrocket.loop_threads import LoopThreads, PendingReply
+from pyrocket.message import MessageQueue
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.model import Undecided
 from pyrocket.store import Store, consumption_of
 
 _BLOCKING_CALLS = 8
 """Maximum number of threads for calls, which may wait for the disk."""
+
+_LOOK_S = 0.01
+"""While pulls wait: interval of the checks whether the store has changed."""
 
 _T = TypeVar("_T")
 
@@ -83,7 +87,7 @@ class InProcessInvoker:
         for answers in broker.clients.table().values():
             self._answers |= answers
         self._threads = LoopThreads(_BLOCKING_CALLS, "pyrocket-client-call")
-        self._store, self._storage, self._arrivals = store, consumption_of(store), Arrivals(store)
+        self._store, self._storage, self._arrivals = store, consumption_of(store), _Arrivals(store)
 
     async def invoke(
         self, broker: str, call: str, reply: type[_T] | UnionType, /, **arguments: Any
@@ -166,3 +170,54 @@ def _same(value: _T) -> _T:
 
 async def _blocking(call: Callable[[], _T]) -> _T:
     return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    queue: MessageQueue
+    offset: int
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Arrivals:
+    """The pulls of one event loop that wait for messages, which any process may append."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._storage = store, consumption_of(store)
+        self._waiting: set[_Waiting] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def wait(self, queue: MessageQueue, offset: int, seconds: float) -> None:
+        """Return when a queue has a message at this offset or a later one, or after the time."""
+        one = _Waiting(queue, offset)
+        self._waiting.add(one)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        # Before Python 3.12, `asyncio.wait_for` may ignore a cancellation.
+        timer = asyncio.get_running_loop().call_later(seconds, one.arrived.set)
+        try:
+            await one.arrived.wait()
+        finally:
+            timer.cancel()
+            self._waiting.discard(one)
+
+    async def _look(self) -> None:
+        """Wake the pulls whose messages have arrived, as long as any pull waits."""
+        loop, seen, known = asyncio.get_running_loop(), None, set[_Waiting]()
+        while self._waiting:
+            now = self._store.position()
+            if now != seen or not self._waiting <= known:
+                seen, known = now, {*self._waiting}
+                try:
+                    arrived = await loop.run_in_executor(None, self._arrived, known)
+                except Exception:  # The pulls meet the error again, and report it.
+                    arrived = [*known]
+                for one in arrived:
+                    one.arrived.set()
+            await asyncio.sleep(_LOOK_S)
+
+    def _arrived(self, waiting: set[_Waiting]) -> list[_Waiting]:
+        return [one for one in waiting if self._maximum(one.queue) > one.offset]
+
+    def _maximum(self, queue: MessageQueue) -> int:
+        return self._storage.bounds(queue.topic, queue.queue_id).maximum

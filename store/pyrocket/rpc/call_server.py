@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from pyrocket.broker.api.work import Work
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.rpc.allocator import keep_blocks, release_blocks

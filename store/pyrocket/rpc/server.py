@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 
-from pyrocket.broker.api.work import Work
 from pyrocket.broker.broker import Broker, Version
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Work
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.rpc.call_server import DEFAULTS, CallServer

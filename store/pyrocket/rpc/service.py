@@ -9,10 +9,10 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from pyrocket.broker.api.work import Answers, Work
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.consumers.members import LiveMember
 from pyrocket.broker.source import Part, ReadPlan
+from pyrocket.broker.work import Answers, Work
 from pyrocket.config import Retention
 from pyrocket.engine.group_admin import AtTime, Place
 from pyrocket.errors import InvalidInputError, OptionError

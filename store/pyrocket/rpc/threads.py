@@ -7,7 +7,7 @@ while a receive scans many messages of a queue, the acks of its group wait, but 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from pyrocket.broker.api.work import Work
+from pyrocket.broker.work import Work
 from pyrocket.loop_threads import LoopThreads
 
 _THREADS = 8

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
-from pyrocket.broker.api.work import Work
 from pyrocket.broker.sends import Sends
+from pyrocket.broker.work import Work
 from pyrocket.loop_threads import PendingReply
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.connection import method_of

@@ -1,7 +1,6 @@
 """Push and pull consumers, whose groups share the queues by rebalance.
 
 members      the live members of each group
-held_groups  the groups whose members are all in this process
 queue_locks  the locks of orderly consumers
 pulls        reads messages for pulls
 consumers    these parts, commits, and messages that consumers send back

@@ -8,8 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
-from pyrocket.broker.consumers.held_groups import HeldGroups
-from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
+from pyrocket.broker.consumers.members import HeldGroups, Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (

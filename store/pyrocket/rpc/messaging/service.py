@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.broker.api.work import Work
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Work
 from pyrocket.formats.compression import LongBodyError
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate

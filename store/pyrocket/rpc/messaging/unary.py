@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from pyrocket.broker.api.work import Work
+from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.rpc.call_server import CallServer
 from pyrocket.rpc.gate import Gate

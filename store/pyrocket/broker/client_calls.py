@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyrocket.broker.api.work import Answers, Work
 from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import Sent
+from pyrocket.broker.work import Answers, Work
 from pyrocket.consuming import Locked, Pull, RawPulled, Subscription
 from pyrocket.engine.message_encoder import Origin
 from pyrocket.errors import MessageError
