@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
-from pyrocket.client.transport import ClientTransport, TopicSettings
-from pyrocket.consuming import Committed, GroupStart, GroupStarts, Locked, Pulled, PullStatus
+from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import (
     InvalidInputError,
     MessageNotFoundError,
@@ -21,8 +20,10 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TransportError,
 )
-from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
-from pyrocket.metadata.topics import TopicConfig
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Locked, Pulled, PullStatus
+from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.routes import TopicSettings
+from pyrocket.values.topics import TopicConfig
 
 from support.simulated_loop import START_S
 

@@ -8,7 +8,7 @@ from pyrocket import Message, Store
 from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.client.transport import pulled
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 from support.pops import at_once
 from support.simulated_brokers import Broker, Observer, notify_watchers, now_ms

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from pyrocket.broker.half_checks import MAX_QUESTIONS
 from pyrocket.broker.sends import Sent
 from pyrocket.broker.work import Answers, Work
-from pyrocket.consuming import Locked, Pull, RawPulled, Subscription
 from pyrocket.engine.message_encoder import Origin
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import STORE_HOST, Host
-from pyrocket.message import Message, MessageQueue, SendResult
 from pyrocket.metadata.groups import check_group_name
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import sender_of
+from pyrocket.values.consuming import Locked, Pull, RawPulled, Subscription
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 if TYPE_CHECKING:
     from pyrocket.broker.broker import Broker

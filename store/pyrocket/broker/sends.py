@@ -10,8 +10,8 @@ from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.message import AppendResult, Message, SendResult
 from pyrocket.store import Store, sender_of
+from pyrocket.values.message import AppendResult, Message, SendResult
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")

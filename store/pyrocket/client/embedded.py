@@ -15,14 +15,15 @@ from functools import partial
 from types import UnionType
 from typing import Any, TypeVar, cast
 
+from pyrocket.base.loop_threads import LoopThreads, PendingReply
 from pyrocket.broker.broker import Broker
-from pyrocket.client.transport import ClientTransport, Received, TopicSettings, no_topic, pulled
-from pyrocket.consuming import Pull, Pulled, PullStatus
-from pyrocket.loop_threads import LoopThreads, PendingReply
-from pyrocket.message import MessageQueue
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.model import Undecided
+from pyrocket.client.transport import ClientTransport, Received, no_topic, pulled
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.consuming import Pull, Pulled, PullStatus
+from pyrocket.values.message import MessageQueue
+from pyrocket.values.routes import TopicSettings
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import Undecided
 
 _BLOCKING_CALLS = 8
 """Maximum number of threads for calls, which may wait for the disk."""

@@ -10,18 +10,19 @@ from dataclasses import replace
 from types import UnionType
 from typing import Any, TypeVar
 
-from pyrocket.client.notifications import Notifications
-from pyrocket.client.remote_broker import CALL_S
-from pyrocket.client.remote_brokers import RemoteBrokers
-from pyrocket.client.transport import ClientTransport, Received, TopicSettings, pulled
-from pyrocket.consuming import Pull, Pulled, RawPulled
+from pyrocket.client.transport import ClientTransport, Received, pulled
 from pyrocket.errors import PyrocketError
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import CLIENTS, SERVICE, Credentials
-from pyrocket.rpc.messages import value_of
-from pyrocket.rpc.nameserver.lookup import AddressUrl
-from pyrocket.services.transactions.model import Undecided
+from pyrocket.remote.broker import CALL_S
+from pyrocket.remote.brokers import RemoteBrokers
+from pyrocket.remote.lookup import AddressUrl
+from pyrocket.remote.notifications import Notifications
+from pyrocket.values.consuming import Pull, Pulled, RawPulled
+from pyrocket.values.message import OutgoingMessage
+from pyrocket.values.routes import TopicSettings
+from pyrocket.values.transactions import Undecided
+from pyrocket.wire.channel import CLIENTS, SERVICE, Credentials
+from pyrocket.wire.messages import value_of
 
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""

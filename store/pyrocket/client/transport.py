@@ -8,9 +8,13 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pyrocket.consuming import (
+from pyrocket.errors import QueueNotFoundError, TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.metadata.topics import check_topic_name, similar_to
+from pyrocket.values.admin import GroupLag
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -21,16 +25,10 @@ from pyrocket.consuming import (
     RawPulled,
     Subscription,
 )
-from pyrocket.errors import QueueNotFoundError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
-
-if TYPE_CHECKING:
-    from pyrocket.engine.group_lag import GroupLag
-    from pyrocket.nameserver.route_table import TopicData
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
+from pyrocket.values.routes import TopicSettings
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _T = TypeVar("_T")
 
@@ -51,19 +49,6 @@ class TopicRoute:
 
     readable: Sequence[MessageQueue] = ()
     writable: Sequence[MessageQueue] = ()
-
-
-class TopicSettings(NamedTuple):
-    """The settings of a topic by broker.
-
-    Attributes:
-        live: At the live brokers.
-        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
-            those that this client has known.
-    """
-
-    live: "Mapping[str, TopicConfig | TopicData]"
-    gone: "Mapping[str, TopicConfig | TopicData]"
 
 
 class Invoker(Protocol):
@@ -264,10 +249,8 @@ class ClientTransport:
         found = await self._invoke(queue.broker, "OffsetsAt", kind, times_ms={queue: time_ms})
         return found[queue]
 
-    async def lags(self, broker: str, group: str) -> "list[GroupLag]":
+    async def lags(self, broker: str, group: str) -> list[GroupLag]:
         """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
-        from pyrocket.engine.group_lag import GroupLag  # Loads the reader, which clients lack.
-
         return await self._invoke(broker, "Lag", list[GroupLag], group=group)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:

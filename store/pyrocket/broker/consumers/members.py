@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import BrokerBusyError, InvalidInputError, StoreLockedError
 from pyrocket.filters.message_filter import check_expression
+from pyrocket.values.admin import LiveMember
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 
 MAX_CLIENT_ID_BYTES = 255
 MAX_BYTES = 64 << 20
@@ -19,18 +20,6 @@ MAX_BYTES = 64 << 20
 _MEMBER_BYTES, _SUBSCRIPTION_BYTES = 1000, 400
 EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
-
-
-@dataclass(frozen=True)
-class LiveMember:
-    """A live member of a group.
-
-    differs: Whether its subscriptions differ from those in the group's latest heartbeat, which are
-        the subscriptions of the group.
-    """
-
-    client_id: str
-    differs: bool
 
 
 @dataclass

@@ -1,0 +1,160 @@
+"""Serves `pyrocket.v1.Clients`: the calls of `pyrocket.client`'s producers and consumers."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.settings import Settings
+from pyrocket.errors import PyrocketError
+from pyrocket.server.call_server import CallServer
+from pyrocket.server.gate import Gate
+from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.messaging.long_polls import LongPolls
+from pyrocket.server.messaging.sessions import Session, Stream
+from pyrocket.server.service import Call, call_of, calls_of
+from pyrocket.values.consuming import PullStatus, RawPulled
+from pyrocket.values.message import MessageQueue
+from pyrocket.values.transactions import Undecided
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.messages import put
+
+SERVICE = "pyrocket.v1.Clients"
+
+_PULLED_BYTES = 3 << 20
+"""Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
+
+
+@dataclass(frozen=True)
+class Notification:
+    """A group whose members or subscriptions have changed, or a half message to be decided."""
+
+    group: str = ""
+    check: Undecided | None = None
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """The result of a pull.
+
+    `messages` is empty only if there are no new messages; `LongPolls.wait` then repeats the pull.
+    """
+
+    reply: RawPulled
+    has_more: bool = False
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        return () if self.reply.status is PullStatus.NO_NEW_MSG else (self.reply,)
+
+
+class ClientsService:
+    """Serves the calls. Used by one event loop."""
+
+    def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
+        self._broker, self._gate, self._server = broker, gate, server
+        self._max_wait_s = settings.long_poll
+        self._polls, self._session = LongPolls(broker), Session(("", SERVICE))
+        self._streams: set[Stream] = set()
+        self._calls = calls_of(SERVICE, broker.clients.table())
+        method = service(SERVICE).methods_by_name["Notifications"]
+        self._watch = call_of(method, self._subscribe)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the handlers of the service."""
+        server = self._server
+        found = {name: server.handler_of(call) for name, call in self._calls.items()}
+        found["PullQueue"] = server.handler("PullQueue", self._pull)
+        found["Notifications"] = server.handler("Notifications", self._notify, streams=True)
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    def stop(self) -> None:
+        """End all pulls that wait, and all streams."""
+        self._session.end()
+        for stream in [*self._streams]:
+            stream.offer(None)
+
+    async def _pull(self, incoming: Incoming) -> bytes:
+        call, run = self._calls["PullQueue"], self._server.run
+        asked = await self._asked(call, incoming)
+
+        async def look() -> _Looked:
+            incoming.hold(0)
+            await incoming.reserve(_PULLED_BYTES)
+            found = _Looked(await run(partial(call.answer, **asked)))
+            if not found.messages:
+                incoming.hold(0)
+            return found
+
+        found = await look()
+        hold_s = min(asked["hold_ms"] / 1000, self._max_wait_s)
+        if not found.messages and hold_s > 0:
+            await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
+            queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
+            place = asked["group"], queue.topic, queue.queue_id
+            with incoming.parked():
+                found = await self._polls.wait(place, self._session, deadline, look)
+        return incoming.reply(await run(lambda: call.encode(found.reply)))
+
+    async def _asked(self, call: Call, incoming: Incoming) -> dict[str, Any]:
+        """Return the arguments of a call that may wait; its request then takes up no memory."""
+        request = await incoming.request()
+        admitted = partial(self._server.admitted, call, request, incoming.origin)
+        asked, _ = await self._server.run(admitted)
+        incoming.release_requests()
+        return asked
+
+    async def _notify(self, incoming: Incoming) -> None:
+        """Send notifications until the client ends the call or the server stops."""
+        asked = await self._asked(self._watch, incoming)
+        stream = Stream()
+        stop = self._subscribe(**asked, stream=stream, origin=incoming.origin)
+        self._streams.add(stream)
+        try:
+            with incoming.parked():
+                while (message := await stream.next()) is not None:
+                    await incoming.send(message.SerializeToString())
+        finally:
+            self._streams.discard(stream)
+            stop()
+            if asked["client_id"] and not self._server.is_stopping:
+                leave = self._broker.consumers.leave
+                await asyncio.shield(
+                    self._server.run(partial(leave, asked["client_id"], asked["group"]))
+                )
+
+    def _subscribe(
+        self, group: str, producer_group: str, client_id: str, stream: Stream, origin: Origin
+    ) -> Callable[[], None]:
+        """Send the changes of a group, or the checks of a producer group, to the stream.
+
+        Returns a function that ends the subscription.
+        """
+
+        def notify(undecided: Undecided | None) -> bool:
+            if undecided is not None and not self._may_decide(origin, undecided):
+                return False
+            return stream.offer(_encoded(Notification("" if undecided else group, undecided)))
+
+        watch = self._broker.clients.watch
+        return watch(notify, group, producer_group, lambda: max(stream.room, 0))
+
+    def _may_decide(self, origin: Origin, undecided: Undecided) -> bool:
+        """Whether a user may send to the topic of a half message, and thus see the message."""
+        message = undecided.message
+        queue = MessageQueue(message.topic, undecided.broker, message.queue_id)
+        try:
+            self._gate.admit(origin._replace(needed=set()), "SendMessages", {"queue": queue})
+        except PyrocketError:
+            return False
+        return True
+
+
+def _encoded(notification: Notification) -> Any:
+    message = message_class("pyrocket.v1.Notification")()
+    put(message, notification)
+    return message
