@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_324,
+    "lines": 76_130,
     "files": 472,
     "rooms": 23,
     "floors": 14,
-    "arrows between rooms": 153,
+    "arrows between rooms": 152,
     "circles of rooms": 0,
     "doubled public names": 54,
     "places of paths outside disk": 22,
