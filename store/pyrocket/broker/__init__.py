@@ -5,7 +5,8 @@ source          the reading side; each method takes all queues at once
 sink            the writing side
 append_queue    the thread that appends the records of all clients
 sends           encodes and appends the messages of producers
-producer_calls  the calls of `pyrocket.client`'s producers
+client_calls    the calls of `pyrocket.client`'s producers and consumers
+work            the kinds of work of calls
 half_checks     ends transactions, and checks half messages that remain undecided
 consumers       groups of push and pull consumers, which rebalance
 pop             groups of pop consumers, which receive and ack messages

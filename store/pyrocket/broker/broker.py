@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,6 @@ from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import QueueLag
-from pyrocket.broker.producer_calls import ProducerCalls
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
@@ -68,6 +68,7 @@ class Broker:
         checks: CheckPolicy | None = None,
         trace_topic: str = "",
         auto_create_groups: bool = True,
+        holds_groups: bool = False,
     ) -> None:
         """Serve an open store.
 
@@ -76,6 +77,7 @@ class Broker:
         checks: When producers are asked about undecided half messages.
         trace_topic: The topic for the message trace; empty for no trace.
         auto_create_groups: Whether the first heartbeat of a consumer group creates it.
+        holds_groups: Whether other processes may open the store, but not consume for its groups.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         self._writer = writer_of(store)
@@ -85,8 +87,9 @@ class Broker:
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
-        self.consumers = Consumers(store, put, creates_groups=auto_create_groups)
-        self.producers = ProducerCalls(store, self.sends)
+        self.consumers = Consumers(
+            store, put, creates_groups=auto_create_groups, holds_groups=holds_groups
+        )
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
@@ -243,15 +246,16 @@ class Broker:
 
     def close(self) -> None:
         """Append the pending records, stop the services, and close the store cleanly."""
-        self.transactions.close()
-        if self._polls is not None:
-            self._polls.close()
-            self._polls.pop.close()
-        if self.traces is not None:
-            self.traces.close()
-        self.sink.close()
-        self._services.stop()
-        self._store.close()
+        with closing(self.consumers):
+            self.transactions.close()
+            if self._polls is not None:
+                self._polls.close()
+                self._polls.pop.close()
+            if self.traces is not None:
+                self.traces.close()
+            self.sink.close()
+            self._services.stop()
+            self._store.close()
 
 
 def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:

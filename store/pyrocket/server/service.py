@@ -11,11 +11,11 @@ from google.protobuf.message import Message as ProtoMessage
 
 from pyrocket.base.config import Retention
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.work import Answers, Work
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.server.requests import parsed
-from pyrocket.server.threads import Work
 from pyrocket.values.admin import AtTime, GroupConfig, LiveMember, Place
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
@@ -30,11 +30,6 @@ BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
-
-Answers = Mapping[str, Callable[..., Any]]
-"""The methods that answer calls, by the names of the calls; their arguments are named like the
-fields of the requests.
-"""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 

@@ -1,9 +1,10 @@
 """The routes of topics to brokers, and the registrations of brokers from which they follow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from pyrocket.values.topics import PERM_READ, PERM_WRITE
+from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 
 
 @dataclass(frozen=True)
@@ -88,3 +89,16 @@ class Route:
     queues: list[QueueData] = field(default_factory=list)
     brokers: list[BrokerData] = field(default_factory=list)
     gone: list[QueueData] = field(default_factory=list)
+
+
+class TopicSettings(NamedTuple):
+    """The settings of a topic by broker.
+
+    Attributes:
+        live: At the live brokers.
+        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
+            those that this client has known.
+    """
+
+    live: Mapping[str, TopicConfig | TopicData]
+    gone: Mapping[str, TopicConfig | TopicData]
