@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyrocket.arguments import local_path as local_path
     from pyrocket.arguments import parse_size as parse_size
+    from pyrocket.broker.interface import BrokerCalls as BrokerCalls
+    from pyrocket.broker.interface import SourceCalls as SourceCalls
     from pyrocket.broker.source import ReadPlan as ReadPlan
     from pyrocket.broker.source import StoreSource as StoreSource
     from pyrocket.config import Retention as Retention
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "arguments": "local_path parse_size",
+    "broker.interface": "BrokerCalls SourceCalls",
     "broker.source": "ReadPlan StoreSource",
     "config": "Retention StoreConfig parse_duration",
     "engine.group_admin": "AtTime Groups",

@@ -1,6 +1,7 @@
 """The broker serves one store to other machines. This package has plain methods; `rpc` serves them
 over gRPC.
 
+interface       the calls of a source of messages, here and over a network
 source          the reading side; each method takes all queues at once
 sink            the writing side
 append_queue    the thread that appends the records of all clients
@@ -13,7 +14,6 @@ polls           wakes long polls when messages arrive or become visible
 renewals        renews the invisible time of messages automatically
 traces          writes the message trace
 rounds          the periodic work of a thread
-admin           topics, groups and retention
 broker          the store with these parts and its services
 settings        the settings, from flags, environment and files
 java_keys       the keys of RocketMQ's broker.conf

@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 
-from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
@@ -21,6 +21,7 @@ from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.engine.group_admin import Place
+from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.rounds import GuardedThread
@@ -107,7 +108,7 @@ class Broker:
         self._writer = writer_of(store)
         self._writer.room.keep_reserve()
         store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
-        self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
+        self.source, self.sink = StoreSource(store), StoreSink(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
@@ -170,14 +171,16 @@ class Broker:
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""
-        self.admin.delete_group(group)
+        with suppress(GroupNotFoundError):
+            self._store.groups.delete(group)
         self.consumers.pulls.forget(group)
         if self._polls is not None:
             self._polls.pop.drop(group)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and the state of groups in it; a missing topic is ignored."""
-        self.admin.delete_topic(name)
+        with suppress(TopicNotFoundError):
+            self._store.topics.delete(name)
         if self._polls is not None:
             self._polls.pop.drop_topic(name)
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """`RemoteSink`: writes to a store through its broker."""
 
 import copy
@@ -15,12 +16,12 @@ from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueId
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
-from pyrocket.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
+from pyrocket.message import AppendResult, Message, MessageQueue, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.producing import OutgoingMessage
 from pyrocket.rpc.client import Client
 from pyrocket.rpc.connection import CLIENTS
-from pyrocket.rpc.messages import values_of
+from pyrocket.rpc.remote_call import remote, value_of
 from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged
@@ -44,7 +45,7 @@ class RemoteSink:
 
         Writes create a missing topic only if the broker's `auto_create_topics` is set, too.
         """
-        self._client, self._source = client, RemoteSource(client)
+        self.client, self._source = client, RemoteSource(client)
         self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
         hello = self._source.hello
         longest = self._config.timer_max_delay_ms
@@ -64,7 +65,7 @@ class RemoteSink:
     def within(self, seconds: float) -> "RemoteSink":
         """Return a sink of the same broker whose calls have this total timeout."""
         sink = copy.copy(self)
-        sink._client = self._client.within(seconds)
+        sink.client = self.client.within(seconds)
         return sink
 
     @property
@@ -75,12 +76,11 @@ class RemoteSink:
     @cached_property
     def retention(self) -> Retention | None:
         """How long messages are kept, as of the first access; None means forever."""
-        return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
+        return value_of(self.client.call("Retention"), Retention | None)
 
+    @remote("Prepare")
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
-        reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
-        return values_of(reply, {"value": TopicConfig})["value"]
 
     def send(self, message: Message, create: bool = False) -> SendResult:
         """Append one message; with `create` a missing topic is created.
@@ -94,8 +94,8 @@ class RemoteSink:
         now_ms = self._source.now_ms()
         head = replace(message, body=b"", keys=keys_of(message) if message.keys else ())
         sent = OutgoingMessage(head, message.body, self._ids.one(), now_ms)
-        reply = self._client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
-        (result,) = values_of(reply, {"value": list[SendResult]})["value"]
+        reply = self.client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
+        (result,) = value_of(reply, list[SendResult])
         return result
 
     def append(
@@ -132,8 +132,8 @@ class RemoteSink:
         size = self._block_bytes
         parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
         blocks = (block for part in parts for block in blocks_of(part, size))
-        reply = self._client.call("Append", topics=routes.used, records=blocks)
-        return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
+        reply = self.client.call("Append", topics=routes.used, records=blocks)
+        return value_of(reply, AppendResult)
 
     def _append_once(
         self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None, identity: str
@@ -177,7 +177,7 @@ class RemoteSink:
         check_whole("attempt", attempt)
         self._known.clear()
         place = BrokerStaging(
-            self._client,
+            self.client,
             self.store_id,
             lambda name: self._planned(name).queues,
             self._block_bytes,
@@ -198,7 +198,7 @@ class RemoteSink:
         The broker also stores the identity of an `anonymous` batch, so that the call can be
         repeated after a lost reply.
         """
-        reply = self._client.call(
+        reply = self.client.call(
             "Publish",
             batch=batch,
             staged=staged,
@@ -206,16 +206,16 @@ class RemoteSink:
             on_gap=on_gap,
             create=self._creates,
         )
-        return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
+        return value_of(reply, Published)
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete staged rows that will not be published."""
         if any(one.name for one in staged):
-            self._client.call("Discard", staged=staged)
+            self.client.call("Discard", staged=staged)
 
+    @remote("Flush")
     def flush(self) -> None:
         """Flush everything appended before the call."""
-        self._client.call("Flush")
 
     def close(self, *, clean: bool = True) -> None:
         """Close the connection."""

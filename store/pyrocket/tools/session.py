@@ -1,8 +1,8 @@
 """A store as commands and notebooks use it, in its directory or at its broker.
 
-Directory and broker provide a source, a sink and an admin with the same methods, so commands and
-notebooks do not distinguish between them. `open_session` opens one store, and `open_sessions` the
-stores of all brokers that name servers know.
+Directory and broker provide a source, a sink, topics and groups with the same methods, so that
+commands and notebooks do not distinguish between them. `open_session` opens one store, and
+`open_sessions` the stores of all brokers that name servers know.
 """
 
 import os
@@ -23,7 +23,6 @@ from pyrocket.errors import (
 from pyrocket.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
-    from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
@@ -77,7 +76,7 @@ class Session:
     hello: Any
     source: "StoreSource | RemoteSource"
     sink: "StoreSink | RemoteSink"
-    admin: "StoreAdmin | RemoteAdmin"
+    admin: "Store | RemoteAdmin"
 
     def __enter__(self) -> "Session":
         return self
@@ -173,13 +172,11 @@ def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
 
 def session_of(store: "Store") -> Session:
     """Return an open store as a session."""
-    from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.broker import hello_of
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
 
-    parts = StoreSource(store), StoreSink(store), StoreAdmin(store)
-    return Session(str(store.path), hello_of(store), *parts)
+    return Session(str(store.path), hello_of(store), StoreSource(store), StoreSink(store), store)
 
 
 @contextmanager

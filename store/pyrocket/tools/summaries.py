@@ -152,7 +152,7 @@ def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     except StorePermissionError:
         if group:
             raise
-        groups = session.admin.groups()
+        groups = session.admin.groups.all()
         rows = [row for one in groups for row in _rows(session, "groups", group=one)]
     broker = session.hello.broker
     return [_lag(row, broker, now_ms) for row in rows if row["topic"] is not None]
@@ -188,12 +188,14 @@ def members_of(sessions: "Iterable[Session]", group: str) -> "list[LiveMember] |
 
     A member differs if its subscriptions differ from the group's at any broker.
     """
+    from pyrocket.engine.group_admin import Groups
+
     found: dict[str, LiveMember] = {}
     for session in sessions:
-        members = session.admin.members(group)
-        if members is None:
+        groups = session.admin.groups
+        if isinstance(groups, Groups):
             return None
-        for one in members:
+        for one in groups.members(group):
             known = found.get(one.client_id, one)
             found[one.client_id] = replace(one, differs=one.differs or known.differs)
     return [found[client_id] for client_id in sorted(found)]

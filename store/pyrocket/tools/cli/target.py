@@ -85,7 +85,7 @@ class Target:
                 epoch=store.hello.epoch,
                 topics=len(topics),
                 messages=sum(topic.messages for topic in topics),
-                groups=len(store.admin.groups()),
+                groups=len(store.admin.groups.all()),
                 log_start=min((part.start for part in parts), default=0),
                 log_end=max((part.end for part in parts), default=0),
                 log_file_bytes=store.hello.log_file_bytes,
@@ -133,18 +133,10 @@ class Target:
         Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
         """
         with self._open(write=True, create=create_store) as store:
-            store.admin.create_topic(
-                name,
-                read_queues=queues,
-                write_queues=queues,
-                perm=perm,
-                ordered=ordered,
-                exist_ok=False,
-            )
+            topics, both = store.admin.topics, {"read_queues": queues, "write_queues": queues}
+            topics.create(name, **both, perm=perm, ordered=ordered, exist_ok=False)
             if message_type is not None:
-                store.admin.update_topic(
-                    name, read_queues=None, write_queues=None, perm=None, message_type=message_type
-                )
+                topics.set_message_type(name, message_type)
 
     def update_topic(
         self,
@@ -158,31 +150,30 @@ class Target:
     ) -> None:
         """Change the given attributes of a topic. Raises TopicNotFoundError."""
         with self._open(write=True) as store:
-            store.source.topic(name)
-            store.admin.update_topic(
-                name,
-                read_queues=read_queues,
-                write_queues=write_queues,
-                perm=perm,
-                message_type=message_type,
-                ordered=ordered,
+            topics = store.admin.topics
+            topics.get(name)
+            if message_type is not None:
+                topics.set_message_type(name, message_type)
+            topics.update(
+                name, read_queues=read_queues, write_queues=write_queues, perm=perm, ordered=ordered
             )
 
     def message_type(self, name: str) -> str:
         """Return the message type of a topic; empty if it accepts all types."""
         with self._open() as store:
-            return store.admin.message_type(name)
+            return store.admin.topics.message_type(store.admin.topics.get(name).name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its queues. Raises TopicNotFoundError with the most similar name."""
         with self._open(write=True) as store:
-            store.source.topic(name)
-            store.admin.delete_topic(name)
+            store.admin.topics.delete(name)
 
     def groups(self) -> list[str]:
         """Return the names of the consumer groups."""
         with open_sessions(self.place) as stores:
-            return list(dict.fromkeys(name for store in stores for name in store.admin.groups()))
+            return list(
+                dict.fromkeys(name for store in stores for name in store.admin.groups.all())
+            )
 
     def group(self, name: str) -> "GroupConfig":
         """Return the settings of a group, at the first broker that has it.
@@ -190,7 +181,7 @@ class Target:
         Raises GroupNotFoundError with the most similar name.
         """
         with open_sessions(self.place) as stores:
-            return at_any(stores, lambda store: store.admin.group(name))[0]
+            return at_any(stores, lambda store: store.admin.groups.get(name))[0]
 
     def members(self, group: str) -> "list[LiveMember] | None":
         """Return the live members of a group, which only a broker knows; None for a directory."""
@@ -200,8 +191,8 @@ class Target:
     def create_group(self, name: str) -> bool:
         """Create a group; return whether it was missing. Raises GroupNameError."""
         with self._open(write=True) as store:
-            is_new = name not in store.admin.groups()
-            store.admin.create_group(name)
+            is_new = name not in store.admin.groups.all()
+            store.admin.groups.create(name)
             return is_new
 
     def update_group(
@@ -216,7 +207,7 @@ class Target:
     ) -> "GroupConfig":
         """Change the given settings of a group; return all settings. Raises GroupNotFoundError."""
         with self._open(write=True) as store:
-            return store.admin.update_group(
+            return store.admin.groups.update(
                 name,
                 consume_enabled=consume,
                 retry_queues=retry_queues,
@@ -228,8 +219,7 @@ class Target:
     def delete_group(self, name: str) -> None:
         """Delete a group and its offsets. Raises GroupNotFoundError with the most similar name."""
         with self._open(write=True) as store:
-            store.admin.group(name)
-            store.admin.delete_group(name)
+            store.admin.groups.delete(name)
 
     def lag(self, group: str = "") -> list[QueueLag]:
         """Return the lag of a group, or of all groups, in each queue of its topics.
@@ -262,7 +252,7 @@ class Target:
     def reset(self, group: str, topic: str, to: "Reset", *, force: bool) -> dict[int, int]:
         """Reset a group's offsets in a topic and return them; see `Groups.reset`."""
         with self._open(write=True) as store:
-            return store.admin.reset_group(group, topic, to, force=force)
+            return dict(store.admin.groups.reset(group, topic, to, force=force))
 
     @contextmanager
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:

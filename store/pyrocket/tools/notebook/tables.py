@@ -89,7 +89,7 @@ def groups(store: StoreOrPath = None) -> Table:
     lag, bytes, behind: as in `lag`, but for all queues together.
     """
     with _opened_all(store) as opened:
-        names = dict.fromkeys(name for one in opened for name in one.admin.groups())
+        names = dict.fromkeys(name for one in opened for name in one.admin.groups.all())
         title = f"Groups of {', '.join(one.name for one in opened)}"
         return group_table(title, names, lags_of_all(opened))
 
@@ -123,7 +123,7 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     with _opened_all(store) as opened:
         if group is None:
             return lag_table("Lag of all groups", lags_of_all(opened))
-        at_any(opened, lambda one: one.admin.group(group))
+        at_any(opened, lambda one: one.admin.groups.get(group))
         return lag_table(f"Lag of {group}", lags_of_all(opened, group))
 
 
