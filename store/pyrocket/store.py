@@ -23,8 +23,7 @@ from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.raw_reads import RawReads
-from pyrocket.engine.reader import iterate_messages
+from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
@@ -120,11 +119,6 @@ class Store:
         """Views of the store: the log, pending messages, retries, groups and topics."""
         pending = PendingMessages(self._engine, lambda: self.timers.entries())
         return Views(self._reader, self.groups, pending)
-
-    @lazy_property
-    def raw(self) -> RawReads:
-        """Undecoded records and their locations, for programs that forward messages."""
-        return RawReads(self._reader)
 
     @lazy_property
     def history(self) -> History:
@@ -350,9 +344,16 @@ class Store:
         the checksums. A `tally` counts the examined messages. Raises OffsetOutOfRangeError,
         StoreDamagedError, and SchemaError for a `bodyText` that is not UTF-8.
         """
-        slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
+        known = self._topics.get(topic)
+        check_numbers(queue_id=queue_id, start=start, end=end)
+        slices = self._reader.slices(known, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+
+def reader_of(store: Store) -> Reader:
+    """Return the reader of a store, for `StoreSource`."""
+    return store._reader
 
 
 def sender_of(store: Store) -> Sender:

@@ -11,12 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pyrocket.arguments import (
-    check_all_numbers,
     check_numbers,
-    check_offsets,
     check_place,
-    check_ranges,
-    check_type,
 )
 from pyrocket.clock import Clock
 from pyrocket.disk.io import read_or_none
@@ -36,7 +32,6 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.log_marks import holds, newest_mark
 from pyrocket.index.queues.offsets import (
     cut_by_bytes,
     log_offsets_at,
@@ -48,7 +43,7 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scan_many import Run
 from pyrocket.index.queues.scanner import Scanner, read_messages
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
+from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import TopicConfig, Topics
@@ -160,7 +155,6 @@ class Reader:
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
         """Return each (queue id, start, end) with its queue; None if one is not available."""
-        check_ranges(ranges)
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
             known = self._range(topic, queue_id, bound, log_start)
@@ -201,16 +195,16 @@ class Reader:
         return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
-        """Return the range of the log that contains [start, end), and its approximate size."""
-        check_place(topic, queue_id, start=start, end=end)
+        """Return the log range that contains [start, end), and the messages' approximate size.
+
+        The size is exact for up to 256 messages. All values are 0 if none of the messages exists.
+        """
         return span_of(self._queues.get(topic, queue_id), start, end)
 
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
-        check_place(topic, queue_id, start=start, end=end)
-        check_all_numbers(marks=marks)
+        """Return the highest offset within each size limit; see `StoreSource.split_at_bytes`."""
         return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
@@ -218,21 +212,6 @@ class Reader:
         known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
         return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
-
-    def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets; None if there is none."""
-        check_offsets(offsets)
-        ends = [
-            (self._queues.get(topic, queue_id), end)
-            for topic, queues in offsets.items()
-            for queue_id, end in queues.items()
-        ]
-        return newest_mark(self._log, ends)
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log still has the marked message; None if unknown."""
-        check_type(LogMark, "Use the result of `Store.history.mark`.", mark=mark)
-        return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:
         """Close all files."""
