@@ -62,6 +62,7 @@ PATH_OPERATIONS = (
 )
 PATHS_OUTSIDE_DISK = {
     "broker.files": ".read_bytes",
+    "rpc.cluster": ".read_bytes",
     "rpc.descriptors": ".read_bytes",
     "rpc.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",
@@ -69,7 +70,6 @@ PATHS_OUTSIDE_DISK = {
     "tools.verify.keys": ".iterdir",
     "tools.verify.state": ".glob",
     "tools.cli": "os.open",
-    "tools.session": ".read_bytes",
     "tools.cli.message": ".read_bytes",
     "services.delay.schedule_service": "os.listdir",
     "services.delay.timer_index": "os.listdir",

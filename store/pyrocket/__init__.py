@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
     from pyrocket.rpc.client import Client as Client
     from pyrocket.rpc.client import Timeouts as Timeouts
+    from pyrocket.rpc.cluster import is_broker as is_broker
+    from pyrocket.rpc.cluster import live_brokers as live_brokers
+    from pyrocket.rpc.cluster import read_credentials as read_credentials
     from pyrocket.rpc.connection import Connection as Connection
     from pyrocket.rpc.connection import Credentials as Credentials
     from pyrocket.rpc.nameserver.lookup import RouteLookup as RouteLookup
@@ -114,6 +117,7 @@ _NAMES = {
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
     "rpc.client": "Client Timeouts",
+    "rpc.cluster": "is_broker live_brokers read_credentials",
     "rpc.connection": "Connection Credentials",
     "rpc.nameserver.lookup": "RouteLookup",
     "rpc.remote_admin": "RemoteAdmin",
