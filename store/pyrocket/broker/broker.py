@@ -12,7 +12,7 @@ from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.broker.pop.values import QueueLag
+from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.producer_calls import ProducerCalls
 from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
@@ -68,13 +68,13 @@ class Version:
 
 
 @dataclass(frozen=True)
-class TopicLag:
+class ConsumerLag:
     """The lag of a group in a topic's queues, or with `is_retry` in the queues of its retries."""
 
     group: str
     topic: str
     is_retry: bool
-    queues: Sequence[QueueLag]
+    queues: Sequence[DeliveryLag]
 
 
 _V4_BYTES = 4
@@ -235,7 +235,7 @@ class Broker:
         """The number of records of the message trace that were not stored."""
         return 0 if self.traces is None else self.traces.dropped
 
-    def lags(self) -> Iterator[TopicLag]:
+    def lags(self) -> Iterator[ConsumerLag]:
         """Yield the lags of all groups.
 
         In a topic that a group consumes by pops, the lag is that of the pops, unless the group has
@@ -249,10 +249,10 @@ class Broker:
             popped |= {(group, name) for name, _ in lags}
             for is_retry in (False, True):
                 found = [lag for (name, _), lag in lags.items() if is_retry == (name != topic)]
-                yield TopicLag(group, topic, is_retry, found)
+                yield ConsumerLag(group, topic, is_retry, found)
         for group, topic, found in self.consumers.lags():
             if (group, topic) not in popped:
-                yield TopicLag(group, topic, topic.startswith(RETRY_PREFIX), found)
+                yield ConsumerLag(group, topic, topic.startswith(RETRY_PREFIX), found)
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
