@@ -62,7 +62,11 @@ class Store:
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
         self._services = Services(layout, config, clock, read_only=read_only)
         self._engine = self._services.engine
-        self._reader, self._topics = self._engine.reader, self._engine.reader.topics
+        self._topics = self._engine.topics
+
+    @property
+    def _reader(self) -> Reader:
+        return self._engine.reader
 
     @classmethod
     @translating
@@ -148,7 +152,7 @@ class Store:
     @property
     def uuid(self) -> str:
         """The store's id; empty for a directory to which only brokers have written."""
-        return self._reader.identity.store_id
+        return self._engine.identity.store_id
 
     @property
     def config(self) -> StoreConfig:

@@ -62,11 +62,18 @@ class Reader:
 
     recovery_seconds, poll_seconds = 60.0, 0.02
 
-    def __init__(self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        identity: Identity,
+        clock: Clock,
+        files: StoreFiles,
+        topics: Topics,
+    ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         self.files, self._log, self._queues = files, files.log, files.queues
         self._scanner = Scanner(self._log, identity.config.broker_name, self._wait_for_recovery)
-        self.topics = Topics(layout, clock)
+        self.topics = topics
         self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
