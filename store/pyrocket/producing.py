@@ -1,6 +1,6 @@
 """The values that producers send to brokers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrocket.message import Message
 
@@ -22,3 +22,9 @@ class OutgoingMessage:
     unique_id: str
     born_timestamp: int
     sys_flag: int = 0
+
+    def as_sent(self) -> "OutgoingMessage":
+        """Return the message as a request carries it: with one body, and a list of keys."""
+        keys = self.message.keys or ()
+        listed = [keys] if isinstance(keys, str) else keys
+        return replace(self, message=replace(self.message, body=b"", keys=listed))

@@ -5,14 +5,13 @@ import copy
 import random
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from pyrocket.arguments import check_message_kinds, check_type, check_whole
 from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
@@ -92,8 +91,7 @@ class RemoteSink:
         route = self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
         queue = MessageQueue(name, "", self._encoder.queue_of(message, route))
         now_ms = self._source.now_ms()
-        head = replace(message, body=b"", keys=keys_of(message) if message.keys else ())
-        sent = OutgoingMessage(head, message.body, self._ids.one(), now_ms)
+        sent = OutgoingMessage(message, message.body, self._ids.one(), now_ms).as_sent()
         reply = self.client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
         (result,) = value_of(reply, list[SendResult])
         return result
