@@ -158,7 +158,7 @@ class Reader:
         """
         self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
-        return self._scanner.slices(queue, start, end, where=where, tally=tally)
+        return self._scanner.scan(queue, start, end, where=where, tally=tally)
 
     def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
         """Return each (queue id, start, end) with its queue; None if one is not available."""
@@ -178,7 +178,7 @@ class Reader:
 
         The range is not checked beforehand. Raises OffsetOutOfRangeError, StoreDamagedError.
         """
-        return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
+        return self._scanner.scan(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
         """Return the log offsets of messages at ascending queue offsets, -1 if missing."""

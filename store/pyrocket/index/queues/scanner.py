@@ -65,7 +65,7 @@ class Scanner:
         """`settle` waits until no recovery is in progress."""
         self._log, self._broker_name, self._settle = log, broker_name, settle
 
-    def slices(
+    def scan(
         self,
         queue: ConsumeQueue,
         start: int,
@@ -206,7 +206,7 @@ def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
 
 
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
-    """Return the messages [start, end) of `queue`. Raises the same errors as `Scanner.slices`."""
+    """Return the messages [start, end) of `queue`. Raises the same errors as `Scanner.scan`."""
     entries = queue.entries(start, end)
     next_offset = start + len(entries)
     if next_offset < end:
