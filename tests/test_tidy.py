@@ -62,7 +62,7 @@ PATH_OPERATIONS = (
 )
 PATHS_OUTSIDE_DISK = {
     "broker.files": ".read_bytes",
-    "rpc.cluster": ".read_bytes",
+    "rpc.connection": ".read_bytes",
     "rpc.descriptors": ".read_bytes",
     "rpc.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",

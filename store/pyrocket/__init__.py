@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from pyrocket.metadata.topics import is_system_topic as is_system_topic
     from pyrocket.rpc.client import Client as Client
     from pyrocket.rpc.client import Timeouts as Timeouts
-    from pyrocket.rpc.cluster import is_broker as is_broker
-    from pyrocket.rpc.cluster import live_brokers as live_brokers
-    from pyrocket.rpc.cluster import read_credentials as read_credentials
     from pyrocket.rpc.connection import Connection as Connection
     from pyrocket.rpc.connection import Credentials as Credentials
+    from pyrocket.rpc.connection import read_credentials as read_credentials
     from pyrocket.rpc.nameserver.lookup import RouteLookup as RouteLookup
+    from pyrocket.rpc.nameserver.lookup import is_broker as is_broker
+    from pyrocket.rpc.nameserver.lookup import live_brokers as live_brokers
     from pyrocket.rpc.remote_admin import RemoteAdmin as RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink as RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource as RemoteSource
@@ -117,9 +117,8 @@ _NAMES = {
     "metadata.groups": "GroupConfig check_group_name",
     "metadata.topics": "TopicConfig check_topic_name is_system_topic",
     "rpc.client": "Client Timeouts",
-    "rpc.cluster": "is_broker live_brokers read_credentials",
-    "rpc.connection": "Connection Credentials",
-    "rpc.nameserver.lookup": "RouteLookup",
+    "rpc.connection": "Connection Credentials read_credentials",
+    "rpc.nameserver.lookup": "RouteLookup is_broker live_brokers",
     "rpc.remote_admin": "RemoteAdmin",
     "rpc.remote_sink": "RemoteSink",
     "rpc.remote_source": "RemoteSource",

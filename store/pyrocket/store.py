@@ -61,8 +61,7 @@ class Store:
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
         self._services = Services(layout, config, clock, read_only=read_only)
-        self._engine = self._services.engine
-        self._topics = self._engine.topics
+        self._engine, self._topics = self._services.engine, self._services.engine.topics
 
     @property
     def _reader(self) -> Reader:

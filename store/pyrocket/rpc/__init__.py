@@ -10,8 +10,6 @@ upload         uploads staged files to a broker, block by block
 allocator      configures glibc's allocator to reuse the memory of blocks
 client         calls a broker, for `remote_source`, which reads, `remote_sink`, which writes, and
                `remote_admin`, which administers
-remote_call    makes the methods of these three from the names of calls
-cluster        tells brokers from name servers, and finds the brokers that name servers know
 connection     the channel of a client: addresses, TLS, credentials, the first call
 signature      the credentials of a call, with RocketMQ's signature
 origin         who makes a call, read before threads work on it

@@ -3,9 +3,11 @@
 import atexit
 import logging
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -13,6 +15,7 @@ import grpc
 
 from pyrocket.clock import system_clock
 from pyrocket.errors import (
+    OptionError,
     PyrocketError,
     StoreNotSharedError,
     TransportError,
@@ -306,3 +309,35 @@ def _missing(place: str, call: str) -> UnsupportedError:
         remedy="Use the same release on both sides.",
         code="PROTOCOL_OLDER",
     )
+
+
+def read_credentials(
+    *,
+    tls: bool,
+    ca: str,
+    access_key: str,
+    secret_key: str,
+    secret_key_file: str,
+    names: tuple[str, str] = ("ca", "secret-key-file"),
+) -> Credentials:
+    """Return the TLS settings and the user; `ca` and `secret_key_file` are files.
+
+    names: Those of the two files in errors.
+
+    Raises OptionError if a file cannot be read.
+    """
+    if secret_key_file:
+        secret_key = _content(names[1], secret_key_file).decode().strip()
+    trusted = _content(names[0], ca) if ca else None
+    return Credentials(tls=tls, ca=trusted, access_key=access_key, secret_key=secret_key)
+
+
+def _content(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"{name} is {path!r}, which cannot be read on {socket.gethostname()}:"
+            f" {error.strerror}.",
+            remedy="Name a file that can be read on each machine that connects.",
+        ) from error

@@ -13,8 +13,7 @@ from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.metadata.topics import PERM_READ, PERM_WRITE, TopicConfig
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.remote_call import remote
+from pyrocket.rpc.client import Client, remote
 
 
 class RemoteAdmin:

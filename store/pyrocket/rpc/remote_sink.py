@@ -18,9 +18,8 @@ from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.message import AppendResult, Message, MessageQueue, SendResult
 from pyrocket.metadata.topics import TopicConfig, check_topic_name
 from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.client import Client
+from pyrocket.rpc.client import Client, remote, value_of
 from pyrocket.rpc.connection import CLIENTS
-from pyrocket.rpc.remote_call import remote, value_of
 from pyrocket.rpc.remote_source import RemoteSource
 from pyrocket.rpc.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import FAIL, Published, SinkBatch, Staged

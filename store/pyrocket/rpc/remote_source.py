@@ -19,8 +19,7 @@ from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.message import MessageQueue, QueueRange, SourceIdentity
 from pyrocket.metadata.topics import TopicConfig
 from pyrocket.rpc.blocks import blocks_in
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.remote_call import remote
+from pyrocket.rpc.client import Client, remote
 from pyrocket.rpc.version_watch import VersionWatch
 from pyrocket.versions import PROTOCOL, RELEASE
 from pyrocket.views.parts import TablePart

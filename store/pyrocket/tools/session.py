@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.formats.record_slice import RecordSlice
-    from pyrocket.nameserver.route_table import Route
     from pyrocket.rpc.connection import Credentials
     from pyrocket.rpc.remote_admin import RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink
@@ -248,7 +247,10 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
             found = session.source.topic(topic)
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
-    route, known = servers.route(topic), servers.brokers
+    from pyrocket.rpc.nameserver.lookup import RouteLookup
+
+    with closing(RouteLookup(servers.addresses, servers.credentials)) as lookup:
+        route, known = lookup.route(topic, fresh=True), servers.brokers
     rows = [
         RouteRow(one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm)
         for queues, at in ((route.queues, known), (route.gone, {}))
@@ -268,14 +270,15 @@ class _Servers:
     """The broker or the name servers at the addresses of a place.
 
     Attributes:
+        addresses, credentials: How the servers are reached.
         broker: A session at the broker; None for name servers.
         brokers: The addresses of the live brokers by name, or of the one that the place names.
     """
 
     def __init__(self, place: Place) -> None:
         """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
-        self._addresses, self._credentials = _addresses_of(place), credentials_of(place)
-        self.broker = _at_broker(self._addresses, self._credentials, place.endpoint)
+        self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
+        self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
             self.brokers = {self.broker.hello.broker: place.endpoint}
             _check_broker(self.broker, place)
@@ -283,9 +286,9 @@ class _Servers:
             self.brokers = self._known(place)
 
     def _known(self, place: Place) -> dict[str, str]:
-        from pyrocket.rpc.cluster import live_brokers
+        from pyrocket.rpc.nameserver.lookup import live_brokers
 
-        known = live_brokers(self._addresses, self._credentials)
+        known = live_brokers(self.addresses, self.credentials)
         if not known or place.broker not in ("", *known):
             wanted = f"broker {place.broker!r}" if place.broker else "live broker"
             raise OptionError(
@@ -300,7 +303,7 @@ class _Servers:
         if self.broker is not None:
             return self.broker
         address = self.brokers[name]
-        session = _at_broker([address], self._credentials, f"{name} at {address}", name)
+        session = _at_broker([address], self.credentials, f"{name} at {address}", name)
         if session is None:
             raise UnsupportedError(
                 f"The server of {name} at {address} is not a pyrocket broker.",
@@ -308,13 +311,6 @@ class _Servers:
                 code="PROTOCOL_UNKNOWN",
             )
         return session
-
-    def route(self, topic: str) -> "Route":
-        """Return the route of a topic, which name servers know."""
-        from pyrocket.rpc.nameserver.lookup import RouteLookup
-
-        with closing(RouteLookup(self._addresses, self._credentials)) as lookup:
-            return lookup.route(topic, fresh=True)
 
     def close(self) -> None:
         """Close the session at the broker."""
@@ -341,7 +337,7 @@ def credentials_of(place: Place) -> "Credentials":
 
     Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
     """
-    from pyrocket.rpc.cluster import read_credentials
+    from pyrocket.rpc.connection import read_credentials
 
     return read_credentials(
         tls=place.tls or bool(place.ca),
@@ -360,8 +356,8 @@ def _at_broker(
     name: The name of the broker, if it is known, for errors.
     """
     from pyrocket.rpc.client import Client, Timeouts
-    from pyrocket.rpc.cluster import is_broker
     from pyrocket.rpc.connection import Connection
+    from pyrocket.rpc.nameserver.lookup import is_broker
     from pyrocket.rpc.remote_admin import RemoteAdmin
     from pyrocket.rpc.remote_sink import RemoteSink
     from pyrocket.rpc.remote_source import RemoteSource

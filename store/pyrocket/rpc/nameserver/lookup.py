@@ -1,4 +1,4 @@
-"""Finds the brokers of topics through name servers, for clients."""
+"""Finds the brokers of topics through name servers, and tells name servers from brokers."""
 
 import logging
 import random
@@ -7,11 +7,12 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.errors import OptionError, PyrocketError, TransportError
+from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.nameserver.addresses import parse_address
 from pyrocket.nameserver.route_table import BrokerData, Route
 from pyrocket.rpc.connection import Connection, Credentials, method_of
@@ -21,6 +22,9 @@ from pyrocket.rpc.nameserver.calls import SERVICE, call_error
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3
 _MAX_BYTES = 65_536
+OTHER_SERVER = "PROTOCOL_UNKNOWN"
+"""The code of a first call that a gRPC server which is no broker has answered."""
+
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -167,3 +171,34 @@ def _answer(
         raise call_error(connection.address, call, error, dates) from None
     value: _Value = values_of(reply.FromString(found), {"value": kind})["value"]
     return value
+
+
+def is_broker(greet: Callable[[], object]) -> bool:
+    """Whether a broker answers its first call, `greet`, or another gRPC server.
+
+    Raises the other errors of the call.
+    """
+    try:
+        greet()
+    except UnsupportedError as error:
+        if error.code != OTHER_SERVER:
+            raise
+        return False
+    return True
+
+
+def live_brokers(addresses: Sequence[str], credentials: Credentials) -> dict[str, str]:
+    """Return the addresses of the live brokers by name, as name servers know them.
+
+    Raises UnsupportedError (PROTOCOL_UNKNOWN) for addresses of other servers, TransportError.
+    """
+    with closing(RouteLookup(addresses, credentials)) as lookup:
+        try:
+            return lookup.brokers()
+        except UnsupportedError:
+            raise UnsupportedError(
+                f"The gRPC server at {','.join(addresses)} is neither a pyrocket broker nor a name"
+                " server.",
+                remedy="Use the address of a `pyrocket broker` or a `pyrocket nameserver`.",
+                code=OTHER_SERVER,
+            ) from None
