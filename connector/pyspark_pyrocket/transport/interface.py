@@ -19,7 +19,7 @@ These rules hold for every transport, over a network as well as for a directory:
   place where a task finds them.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Protocol
@@ -28,11 +28,16 @@ import pyarrow as pa
 from pyrocket import (
     AppendResult,
     BrokerCalls,
+    MessageFilter,
+    MessageLocations,
     MessageQueue,
     PendingRange,
     Published,
     QueueOffsets,
+    QueueRange,
+    RecordSlice,
     Retention,
+    ScanTally,
     SinkBatch,
     SourceCalls,
     Staged,
@@ -222,6 +227,51 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
 
     def within(self, seconds: float, *, lock: float | None = None) -> "BrokerSource":
         """Return a source of the same store whose calls have this deadline."""
+        ...
+
+    def slices(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages that match `where` as raw records, range after range.
+
+        `tally` counts the examined messages, so that a reader can resume after an error. A slice
+        is valid until the next one is requested. Raises OffsetOutOfRangeError if messages were
+        deleted, and RecordDamagedError.
+        """
+        ...
+
+    def joined_slice(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> RecordSlice | None:
+        """Return small ranges of one topic as one slice with an `order`.
+
+        Returns None if they are too large together, or if one of them has to be read alone to
+        determine what is wrong with it.
+        """
+        ...
+
+    def slices_at(
+        self,
+        locations: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at these locations that match `where`. Raises as `slices` does."""
+        ...
+
+    def read_view(
+        self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
         ...
 
 

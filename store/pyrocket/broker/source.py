@@ -5,20 +5,18 @@ Every method takes all queues at once, because over a network each call is a rou
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_all_numbers, check_place, check_type
+from pyrocket.base.arguments import check_all_numbers, check_place, check_type
 from pyrocket.disk.os_errors import translating
-from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.message_locations import MessageLocations, slices_at
-from pyrocket.index.queues.scan_many import slice_of_runs
-from pyrocket.message import (
+from pyrocket.store import Store, reader_of
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
+from pyrocket.values.message import (
     ByteSpan,
     LogMark,
     MessageQueue,
@@ -26,42 +24,12 @@ from pyrocket.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.store import Store, reader_of
-from pyrocket.views.parts import ViewName, ViewPart
-from pyrocket.views.pending import PendingRange
+from pyrocket.values.source import Part, PendingRange, ReadPlan, ViewName
+from pyrocket.values.topics import TopicConfig
 
 _PENDING = ("scheduled", "half")
 
 _Value = TypeVar("_Value")
-
-Part = PendingRange | ViewPart
-"""Some rows of a view."""
-
-
-@dataclass(frozen=True)
-class ReadPlan:
-    """What the planning of a micro-batch reads of a store, at one moment.
-
-    Attributes:
-        broker, store, epoch: The name of the broker, and the identity of its store.
-        run: Identifies the process of a broker. While it runs, the log only grows. Empty if the
-            log of the store may be replaced at any time.
-        topics: All topics.
-        bounds: The ranges of the read queues of the requested topics that exist.
-    """
-
-    broker: str
-    store: str
-    epoch: int
-    run: str
-    topics: Sequence[TopicConfig]
-    bounds: Mapping[MessageQueue, QueueOffsets]
-
-    @property
-    def identities(self) -> dict[str, SourceIdentity]:
-        """The identity of the store by broker name."""
-        return {self.broker: SourceIdentity(store=self.store, epoch=self.epoch)}
 
 
 class StoreSource:
@@ -205,12 +173,9 @@ class StoreSource:
         places = _places(ranges)
         if not places:
             return None
-        topic = self._reader.topics.get(places[0][0]).name
-        runs = self._reader.runs(topic, [place[1:] for place in places])
-        if runs is None:
-            return None
+        topic = self._reader.topics.get(places[0][0])
         where, tally = where or MessageFilter(), tally or ScanTally()
-        return slice_of_runs(self._reader.log, runs, self.store.broker_name, where, tally)
+        return self._reader.joined_slice(topic, [place[1:] for place in places], where, tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
         """Return the locations of the messages with the requested keys or ids."""
@@ -226,8 +191,7 @@ class StoreSource:
     ) -> Iterator[RecordSlice]:
         """Yield the raw records at these locations, as `slices` does."""
         check_type(MessageLocations, "Use the result of `locate`.", locations=locations)
-        where, tally = where or MessageFilter(), tally or ScanTally()
-        return slices_at(self._reader.log, locations, self.store.broker_name, where, tally)
+        return self._reader.located(locations, where or MessageFilter(), tally or ScanTally())
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False

@@ -7,12 +7,12 @@ mark.
 
 from collections.abc import Mapping
 
-from pyrocket.arguments import check_numbers, check_offsets, check_text, check_type
+from pyrocket.base.arguments import check_numbers, check_offsets, check_text, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.index.queues.log_marks import holds, newest_mark
-from pyrocket.message import LogMark
 from pyrocket.metadata.epochs import Epochs
+from pyrocket.values.message import LogMark
 
 
 @translating_methods

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from pyrocket.arguments import (
+from pyrocket.base.arguments import (
     check_numbers,
     check_place,
 )
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
@@ -40,13 +40,14 @@ from pyrocket.index.queues.offsets import (
     store_time,
 )
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.scan_many import Run
-from pyrocket.index.queues.scanner import Scanner, read_messages
+from pyrocket.index.queues.scanner import Scanner, read_messages, slice_of_runs, slices_at
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
+from pyrocket.values.lookup import MessageLocations
+from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMessage
+from pyrocket.values.topics import TopicConfig
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""
@@ -160,14 +161,27 @@ class Reader:
         queue = self._queues.get(topic.name, queue_id)
         return self._scanner.scan(queue, start, end, where=where, tally=tally)
 
-    def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return each (queue id, start, end) with its queue; None if one is not available."""
+    def joined_slice(
+        self,
+        topic: TopicConfig,
+        ranges: Sequence[tuple[int, int, int]],
+        where: MessageFilter,
+        tally: ScanTally,
+    ) -> RecordSlice | None:
+        """Return each (queue id, start, end) as one slice; see `StoreSource.joined_slice`."""
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
-            known = self._range(topic, queue_id, bound, log_start)
+            known = self._range(topic.name, queue_id, bound, log_start)
             if not known.minimum <= start <= end <= known.maximum:
                 return None
-        return [(self._queues.get(topic, each), start, end) for each, start, end in ranges]
+        runs = [(self._queues.get(topic.name, each), start, end) for each, start, end in ranges]
+        return slice_of_runs(self._log, runs, self.identity.config.broker_name, where, tally)
+
+    def located(
+        self, locations: MessageLocations, where: MessageFilter, tally: ScanTally
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at locations; see `StoreSource.slices_at`."""
+        return slices_at(self._log, locations, self.identity.config.broker_name, where, tally)
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
         """Return the offset range of any queue; its topic may be missing from the topic table."""

@@ -19,18 +19,18 @@ from pyrocket.errors import (
     TopicNotFoundError,
     UnsupportedError,
 )
-from pyrocket.message import MessageQueue, QueueRange, StoredMessage
+from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.formats.record_slice import RecordSlice
-    from pyrocket.rpc.connection import Credentials
-    from pyrocket.rpc.remote_admin import RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.admin import RemoteAdmin
+    from pyrocket.remote.sink import RemoteSink
+    from pyrocket.remote.source import RemoteSource
     from pyrocket.store import Store
+    from pyrocket.wire.channel import Credentials
 
 _FIRST_ANSWER_S = 5.0
 
@@ -247,7 +247,7 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
             found = session.source.topic(topic)
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
-    from pyrocket.rpc.nameserver.lookup import RouteLookup
+    from pyrocket.remote.lookup import RouteLookup
 
     with closing(RouteLookup(servers.addresses, servers.credentials)) as lookup:
         route, known = lookup.route(topic, fresh=True), servers.brokers
@@ -286,7 +286,7 @@ class _Servers:
             self.brokers = self._known(place)
 
     def _known(self, place: Place) -> dict[str, str]:
-        from pyrocket.rpc.nameserver.lookup import live_brokers
+        from pyrocket.remote.lookup import live_brokers
 
         known = live_brokers(self.addresses, self.credentials)
         if not known or place.broker not in ("", *known):
@@ -337,7 +337,7 @@ def credentials_of(place: Place) -> "Credentials":
 
     Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
     """
-    from pyrocket.rpc.connection import read_credentials
+    from pyrocket.wire.channel import read_credentials
 
     return read_credentials(
         tls=place.tls or bool(place.ca),
@@ -355,12 +355,12 @@ def _at_broker(
 
     name: The name of the broker, if it is known, for errors.
     """
-    from pyrocket.rpc.client import Client, Timeouts
-    from pyrocket.rpc.connection import Connection
-    from pyrocket.rpc.nameserver.lookup import is_broker
-    from pyrocket.rpc.remote_admin import RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.admin import RemoteAdmin
+    from pyrocket.remote.client import Client, Timeouts
+    from pyrocket.remote.connection import Connection
+    from pyrocket.remote.lookup import is_broker
+    from pyrocket.remote.sink import RemoteSink
+    from pyrocket.remote.source import RemoteSource
 
     client = Client(Connection(addresses, credentials, name), Timeouts(first=_FIRST_ANSWER_S))
     source = RemoteSource(client)
