@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_137,
+    "lines": 76_132,
     "files": 470,
     "rooms": 23,
     "floors": 14,

@@ -64,12 +64,7 @@ class Reader:
     recovery_seconds, poll_seconds = 60.0, 0.02
 
     def __init__(
-        self,
-        layout: Layout,
-        identity: Identity,
-        clock: Clock,
-        files: StoreFiles,
-        topics: Topics,
+        self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles, topics: Topics
     ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         self.files, self._log, self._queues = files, files.log, files.queues
