@@ -249,7 +249,7 @@ class Brokers:
             starts.setdefault(topic, start.stored_at(self._end(broker)))
 
     def _end(self, broker):
-        return GroupStart(broker.log_end, max(broker.last_store_ms, broker.now_ms()))
+        return GroupStart(broker.log_end, broker.now_ms())
 
     def group_starts(self, broker, group):
         return GroupStarts(self._end(self.brokers[broker]), dict(self.starts[broker][group]))

@@ -19,8 +19,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.wire.allocator import keep_blocks
-from pyrocket.wire.channel import Credentials, method_of
-from pyrocket.wire.signature import Metadata
+from pyrocket.wire.channel import Credentials, Metadata, method_of
 from pyrocket.wire.tls_errors import date_remedy
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import Message, MessageQueue, QueueRange
 from pyrocket.values.sink import Staged
 from pyrocket.values.source import ReadPlan, RetryPart, TablePart
-from pyrocket.wire.signature import parse
+from pyrocket.wire.channel import parse
 
 WHOLE_STORE = Need(ADMIN, STORE)
 CREATE = "create"

@@ -20,7 +20,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_starts import GroupStartTable
+from pyrocket.engine.group_lag import GroupStartTable
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
 from pyrocket.engine.reader import read_undamaged
 from pyrocket.engine.topic_admin import ensure_topics

@@ -50,8 +50,8 @@ class GroupStart:
         time_ms: The store time of the first contact, in epoch milliseconds. Without `log_offset`,
             the messages stored at or after this time are consumed.
         end_offset: With a start by time that was not in the future: the end of the log at the first
-            contact. Messages from there on are consumed whatever their store time, because the
-            broker's clock may be set back.
+            contact, or before it. Messages from there on are consumed whatever their store time,
+            because the broker's clock may be set back.
     """
 
     log_offset: int | None = None
@@ -65,6 +65,8 @@ class GroupStart:
         """
         if self == GroupStart() or (self.log_offset or 0) > (end.log_offset or 0):
             return end
+        if self.end_offset is not None:
+            return replace(self, end_offset=min(self.end_offset, end.log_offset or 0))
         if self.log_offset is None and (self.time_ms or 0) <= (end.time_ms or 0):
             return replace(self, end_offset=end.log_offset)
         return self

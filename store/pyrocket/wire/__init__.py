@@ -6,7 +6,6 @@ messages     converts values to messages, and back
 errors       converts exceptions to statuses, and back
 blocks       converts slices of records to blocks, and back
 channel      the names of the services, and the channel of a client: TLS, credentials
-signature    the credentials of a call, with RocketMQ's signature
 tls_errors   finds out why a connection with TLS fails
 allocator    configures glibc's allocator to reuse the memory of blocks
 

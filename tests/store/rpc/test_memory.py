@@ -22,9 +22,8 @@ import pytest
 from pyrocket import Store
 from pyrocket.server.messaging.interface import SERVICE, new
 from pyrocket.values.message import MessageQueue, QueueRange
-from pyrocket.wire.channel import method_of
+from pyrocket.wire.channel import method_of, sign
 from pyrocket.wire.messages import fill
-from pyrocket.wire.signature import sign
 from support.broker_process import running
 from support.raw_http2 import RawConnection, announced
 from support.rocketmq_stub import message, queue, resource

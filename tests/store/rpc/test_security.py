@@ -35,10 +35,9 @@ from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import LogMark, OutgoingMessage
 from pyrocket.values.sink import ContentSum, Staged
 from pyrocket.values.source import LogPart, RetryPart, TablePart
-from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.channel import Credentials, method_of, parse, sign
 from pyrocket.wire.descriptors import service
 from pyrocket.wire.messages import fill
-from pyrocket.wire.signature import parse, sign
 from support.broker import served
 from support.certificates import write_certificate
 

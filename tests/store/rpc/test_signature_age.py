@@ -11,8 +11,8 @@ from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError
 from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.wire.channel import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
 from pyrocket.wire.errors import carried_error
-from pyrocket.wire.signature import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
 from support import broker_process, name_server
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, resource

@@ -58,10 +58,13 @@ class _Known(NamedTuple):
     found: GroupStarts
 
     def age_ms(self, topic: str) -> int:
-        """Return how long ago the broker has stored a start: the clocks of brokers may differ."""
+        """Return how long ago the broker has stored a start: the clocks of brokers may differ.
+
+        If the broker's clock was set back since then, this is the time since it was asked.
+        """
         since_s = asyncio.get_running_loop().time() - self.asked_s
         stored_ms = self.found.starts[topic].time_ms or 0
-        return int(1000 * since_s) + (self.found.end.time_ms or 0) - stored_ms
+        return int(1000 * since_s) + max((self.found.end.time_ms or 0) - stored_ms, 0)
 
 
 class BrokerOffsets:
@@ -139,21 +142,22 @@ def later(end: GroupStart, others: Collection[tuple[GroupStart, int]]) -> GroupS
     """Return the start of a group at a broker that it meets later than others.
 
     end: The end of the broker's log.
-    others: The starts at the other brokers, and their ages in milliseconds.
+    others: The starts at the other brokers, and their ages in milliseconds, which are not negative.
 
     >>> end = GroupStart(log_offset=4711, time_ms=900_000)
     >>> later(end, [(GroupStart(log_offset=7, time_ms=200_000), 300_000)])
-    GroupStart(log_offset=None, time_ms=540000)
+    GroupStart(log_offset=None, time_ms=540000, end_offset=4711)
     >>> later(end, [(GroupStart(log_offset=0, time_ms=0), 300_000)])
-    GroupStart(log_offset=None, time_ms=0)
+    GroupStart(log_offset=None, time_ms=0, end_offset=4711)
     """
 
     def time_ms(start: GroupStart, age_ms: int) -> int:
-        if start.log_offset is None or not start.time_ms:  # By time, or from the first message on.
-            return start.time_ms or 0
+        if not start.time_ms:  # From the first message on.
+            return 0
         return max((end.time_ms or 0) - age_ms - _MARGIN_MS, 0)
 
-    return GroupStart(time_ms=min(time_ms(*one) for one in others))
+    at_ms = min(time_ms(*other) for other in others)
+    return GroupStart(time_ms=at_ms, end_offset=end.log_offset)
 
 
 async def save(store: OffsetStore, held: Iterable[ProcessQueue], failures: Failures) -> bool:

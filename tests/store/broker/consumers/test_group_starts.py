@@ -92,6 +92,19 @@ class TestFirstContact:
         by_time = GroupStart(time_ms=7, end_offset=end)
         assert starts_of(consumers) == {"orders": FIRST, "others": by_time, "later": future}
 
+    def test_a_start_by_time_keeps_the_end_that_the_client_was_given(self, consumers, store):
+        first = store.position().published
+        send(store, b"0")
+        given = {"orders": GroupStart(time_ms=1 << 50, end_offset=first)}
+        consumers.heartbeat(beat(**given, later=GroupStart(time_ms=7, end_offset=first)))
+        later = GroupStart(time_ms=7, end_offset=first)
+        assert starts_of(consumers) == {**given, "later": later}
+        assert start_of(consumers, store) == 0
+
+    def test_a_start_by_time_after_the_end_of_a_truncated_log_is_lowered(self, consumers, store):
+        consumers.heartbeat(beat(orders=GroupStart(time_ms=7, end_offset=1 << 40)))
+        assert starts_of(consumers)["orders"].end_offset == store.position().published
+
     def test_a_topic_that_does_not_exist_yet_has_a_start(self, consumers, store):
         consumers.heartbeat(beat(later=END))
         store.topics.create("later", read_queues=1, write_queues=1)

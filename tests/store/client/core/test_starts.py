@@ -88,12 +88,7 @@ async def test_a_topic_that_is_subscribed_later_starts_at_that_time():
     await core.stop()
 
 
-@simulated
-async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_first_one():
-    orders, listener = cluster(queues=1, messages=5), Listener()
-    core = consumer(orders, listener, **LAST)
-    await core.start()
-    await asyncio.sleep(100)
+def add_broker(orders):
     orders.brokers["b"] = Broker("b")
     orders.members["b"], orders.starts["b"], orders.locks["b"] = (
         type(orders.members["a"])(dict),
@@ -101,12 +96,39 @@ async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_fir
         {},
     )
     orders.add_queue("orders", "b")
+
+
+@simulated
+async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_first_one():
+    orders, listener = cluster(queues=1, messages=5), Listener()
+    core = consumer(orders, listener, **LAST)
+    await core.start()
+    await asyncio.sleep(100)
+    add_broker(orders)
     send(orders, b"at b", queue=1)
     await asyncio.sleep(100)
     assert listener.bodies == [b"at b"]
     began_ms = 1000 * START_S
     start = orders.starts["b"]["billing"]["orders"]
     assert (start.log_offset, start.time_ms) == (None, began_ms - 60_000)
+    await core.stop()
+
+
+@simulated
+async def test_a_broker_that_the_group_meets_after_a_clock_was_set_back_skips_nothing():
+    orders, listener = cluster(queues=1, messages=5), Listener()
+    core = consumer(orders, listener, **LAST)
+    await core.start()
+    orders.brokers["a"].clock_ahead_ms -= 3_600_000
+    await core.stop()
+    add_broker(orders)
+    core = consumer(orders, listener, **LAST)
+    await core.start()
+    await asyncio.sleep(30)
+    orders.add_queue("orders", "b")
+    send(orders, b"at b", queue=2)
+    await asyncio.sleep(100)
+    assert listener.bodies == [b"at b"]
     await core.stop()
 
 
