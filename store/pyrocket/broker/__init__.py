@@ -14,7 +14,6 @@ polls           wakes long polls when messages arrive or become visible
 renewals        renews the invisible time of messages automatically
 trace_queue     keeps records of the message trace until they are sent
 traces          writes the message trace of the broker
-admin           topics, groups and retention
 broker          the store with these parts and its services
 settings        the settings, from flags, environment and files
 java_keys       the keys of RocketMQ's broker.conf

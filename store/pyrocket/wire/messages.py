@@ -45,7 +45,7 @@ def _set(message: Message, field: Any, value: Any) -> None:
         else:
             inner.update(value)
     elif hasattr(inner, "extend"):
-        _extend(inner, field, value.items() if isinstance(value, Mapping) else value)
+        _extend(inner, field, value.items() if _has_pairs(field, value) else value)
     elif field.message_type:
         inner.SetInParent()
         put(inner, value)
@@ -166,6 +166,12 @@ def _hints(kind: type) -> dict[str, Any]:
 def _is_map(field: Any) -> bool:
     inner = field.message_type
     return bool(inner and inner.GetOptions().map_entry)
+
+
+def _has_pairs(field: Any, value: Any) -> bool:
+    """Whether a repeated field has the keys and the values of a mapping, and not only its keys."""
+    kind = field.message_type
+    return isinstance(value, Mapping) and bool(kind) and "value" in kind.fields_by_name
 
 
 @cache

@@ -18,7 +18,7 @@ from pyrocket.broker.pop.retries import (
     retry_copy,
     retry_topic,
 )
-from pyrocket.broker.pop.values import QueueLag
+from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.sends import converted
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_admin import group_has_members
@@ -213,7 +213,7 @@ class Consumers:
         }
         self._store.groups.commit(group, topic, within)
 
-    def lags(self) -> Iterator[tuple[str, str, list[QueueLag]]]:
+    def lags(self) -> Iterator[tuple[str, str, list[DeliveryLag]]]:
         """Yield each group, each topic in which it has offsets, and the lags of the topic's queues.
 
         Messages are in flight from the committed offset to that of the last pull, as in RocketMQ.
@@ -225,10 +225,10 @@ class Consumers:
             if not topic.lower().startswith(SYSTEM_PREFIX):
                 yield group, topic, [self._lag(one) for one in parts]
 
-    def _lag(self, one: GroupLag) -> QueueLag:
+    def _lag(self, one: GroupLag) -> DeliveryLag:
         pulled = self.pulls.last(one.group, one.topic, one.queue_id)
         flying = min(max(pulled - one.start, 0), one.lag)
-        return QueueLag(one.maximum, one.start, flying, one.lag - flying, one.delay_ms)
+        return DeliveryLag(one.maximum, one.start, flying, one.lag - flying, one.delay_ms)
 
     def _state(self, group: str, queue: MessageQueue) -> Committed:
         available = self._storage.bounds(queue.topic, queue.queue_id)
