@@ -13,7 +13,7 @@ def show_backlog(group: str, limit: int) -> None:
     with open_sessions(Place(**server)) as stores:
         queues = lags_of_all(stores, group)
     for queue in queues:
-        age = f", the oldest {queue.behind_ms / 1000:.1f} s old" if queue.lag else ""
+        age = f", the oldest {queue.delay_ms / 1000:.1f} s old" if queue.lag else ""
         print(f"{queue.topic} {queue.queue_id}: {queue.lag} messages{age}")
     total = sum(queue.lag for queue in queues)
     print(f"{group} has {total} messages to consume{': too many!' if total > limit else ''}")

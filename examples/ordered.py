@@ -19,8 +19,8 @@ def note(messages: list[StoredMessage]) -> ConsumeResult:
 
 
 with open_session(Place(**server), write=True, create=True) as session:
-    session.admin.create_topic("steps", read_queues=4, write_queues=4, perm=6)
-    session.admin.create_topic("journal", read_queues=1, write_queues=1, perm=6)
+    session.admin.topics.create("steps", read_queues=4, write_queues=4, perm=6)
+    session.admin.topics.create("journal", read_queues=1, write_queues=1, perm=6)
 
 with Producer(**server) as producer:
     for step in ("created", "paid", "shipped"):

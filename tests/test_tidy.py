@@ -50,6 +50,7 @@ PATH_OPERATIONS = (
 )
 PATHS_OUTSIDE_DISK = {
     "broker.files": ".read_bytes",
+    "wire.channel": ".read_bytes",
     "wire.descriptors": ".read_bytes",
     "wire.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",
@@ -57,7 +58,6 @@ PATHS_OUTSIDE_DISK = {
     "tools.verify.keys": ".iterdir",
     "tools.verify.state": ".glob",
     "tools.cli": "os.open",
-    "tools.session": ".read_bytes",
     "tools.cli.message": ".read_bytes",
     "services.delay.schedule_service": "os.listdir",
     "services.delay.timer_index": "os.listdir",

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from pyrocket.remote.client import Timeouts as Timeouts
     from pyrocket.remote.connection import Connection as Connection
     from pyrocket.remote.lookup import RouteLookup as RouteLookup
+    from pyrocket.remote.lookup import is_broker as is_broker
+    from pyrocket.remote.lookup import live_brokers as live_brokers
     from pyrocket.remote.sink import RemoteSink as RemoteSink
     from pyrocket.remote.source import RemoteSource as RemoteSource
     from pyrocket.remote.version_watch import VersionWatch as VersionWatch
@@ -80,8 +82,10 @@ if TYPE_CHECKING:
     from pyrocket.values.message import StoredMessage as StoredMessage
     from pyrocket.values.sink import Published as Published
     from pyrocket.values.sink import Staged as Staged
+    from pyrocket.values.source import BrokerCalls as BrokerCalls
     from pyrocket.values.source import PendingRange as PendingRange
     from pyrocket.values.source import ReadPlan as ReadPlan
+    from pyrocket.values.source import SourceCalls as SourceCalls
     from pyrocket.values.source import ViewName as ViewName
     from pyrocket.values.source import ViewPart as ViewPart
     from pyrocket.values.topics import TopicConfig as TopicConfig
@@ -93,6 +97,7 @@ if TYPE_CHECKING:
     from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
     from pyrocket.views.views import Views as Views
     from pyrocket.wire.channel import Credentials as Credentials
+    from pyrocket.wire.channel import read_credentials as read_credentials
 
 _NAMES = {
     "base.arguments": "local_path parse_size",
@@ -111,7 +116,7 @@ _NAMES = {
     "remote.admin": "RemoteAdmin",
     "remote.client": "Client Timeouts",
     "remote.connection": "Connection",
-    "remote.lookup": "RouteLookup",
+    "remote.lookup": "RouteLookup is_broker live_brokers",
     "remote.sink": "RemoteSink",
     "remote.source": "RemoteSource",
     "remote.version_watch": "VersionWatch",
@@ -125,14 +130,14 @@ _NAMES = {
     "values.message": "AppendResult ByteSpan LogMark Message MessageQueue Position QueueOffsets"
     " QueueRange SendResult SourceIdentity StoredMessage",
     "values.sink": "Published Staged",
-    "values.source": "PendingRange ReadPlan ViewName ViewPart",
+    "values.source": "BrokerCalls PendingRange ReadPlan SourceCalls ViewName ViewPart",
     "values.topics": "TopicConfig",
     "values.transactions": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
     "views.parts": "VIEW_COLUMNS",
     "views.pending": "PENDING_COLUMNS",
     "views.views": "Views",
-    "wire.channel": "Credentials",
+    "wire.channel": "Credentials read_credentials",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

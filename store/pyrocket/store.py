@@ -23,8 +23,7 @@ from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.raw_reads import RawReads
-from pyrocket.engine.reader import iterate_messages
+from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
@@ -62,8 +61,11 @@ class Store:
 
     def __init__(self, layout: Layout, config: StoreConfig, clock: Clock, read_only: bool) -> None:
         self._services = Services(layout, config, clock, read_only=read_only)
-        self._engine = self._services.engine
-        self._reader, self._topics = self._engine.reader, self._engine.reader.topics
+        self._engine, self._topics = self._services.engine, self._services.engine.topics
+
+    @property
+    def _reader(self) -> Reader:
+        return self._engine.reader
 
     @classmethod
     @translating
@@ -122,11 +124,6 @@ class Store:
         return Views(self._reader, self.groups, pending)
 
     @lazy_property
-    def raw(self) -> RawReads:
-        """Undecoded records and their locations, for programs that forward messages."""
-        return RawReads(self._reader)
-
-    @lazy_property
     def history(self) -> History:
         """Checks whether saved offsets still refer to the same messages."""
         return History(self._engine)
@@ -154,7 +151,7 @@ class Store:
     @property
     def uuid(self) -> str:
         """The store's id; empty for a directory to which only brokers have written."""
-        return self._reader.identity.store_id
+        return self._engine.identity.store_id
 
     @property
     def config(self) -> StoreConfig:
@@ -350,9 +347,16 @@ class Store:
         the checksums. A `tally` counts the examined messages. Raises OffsetOutOfRangeError,
         StoreDamagedError, and SchemaError for a `bodyText` that is not UTF-8.
         """
-        slices = self.raw.slices(topic, queue_id, start, end, where=where, tally=tally)
+        known = self._topics.get(topic)
+        check_numbers(queue_id=queue_id, start=start, end=end)
+        slices = self._reader.slices(known, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+
+def reader_of(store: Store) -> Reader:
+    """Return the reader of a store, for `StoreSource`."""
+    return store._reader
 
 
 def sender_of(store: Store) -> Sender:

@@ -8,6 +8,7 @@ import pytest
 from bench.data import DEFAULT_COLUMNS, batch, fill
 from bench.pairs import MIB, measure, touch
 from pyrocket import Store
+from support.slices import span_of
 
 
 @pytest.mark.parametrize("verify_crc", [False, True])
@@ -18,7 +19,7 @@ def test_decoding_beside_memcpy(fast_disk, large, report, body_bytes, columns, v
     with Store.open(f"{fast_disk}/store", create=True) as store:
         fill(store, "T", rows, body_bytes, queues=1)
         end = store.max_offset("T", 0)
-        log_bytes = store.raw.log_span("T", 0, 0, end).bytes
+        log_bytes = span_of(store, "T", 0, 0, end).bytes
         source = np.frombuffer(os.urandom(MIB), np.uint8).repeat(max(log_bytes // MIB, 1))
 
         def decode():

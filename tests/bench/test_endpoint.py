@@ -20,6 +20,7 @@ from bench.pairs import ROUNDS, Pair, cpu_seconds, measure, touch
 from bench.test_sink import QUEUES, store_at
 from pyrocket import Client, Connection, RemoteSink, SinkBatch, Store
 from support import broker_process
+from support.slices import span_of
 from support.transports import disconnect
 
 TASKS = 2
@@ -100,7 +101,7 @@ def test_fetch_into_spark_beside_path(spark, fast_disk, large, report, body_byte
     with Store.open(fast_disk / "store", create=True) as store:
         fill(store, "T", rows, body_bytes, queues=TASKS)
         known = store.offsets("T")
-        spans = [store.raw.log_span("T", queue, 0, at.maximum) for queue, at in known.items()]
+        spans = [span_of(store, "T", queue, 0, at.maximum) for queue, at in known.items()]
         gigabytes = sum(span.bytes for span in spans) / 1e9
     shutil.copytree(fast_disk / "store", fast_disk / "bare")
 

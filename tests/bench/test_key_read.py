@@ -7,7 +7,7 @@ import time
 from statistics import median
 
 import pyarrow as pa
-from pyrocket import LookupRequest, Store
+from pyrocket import LookupRequest, Store, StoreSource
 from pyspark.sql import functions as sql
 from support.slices import decoded
 
@@ -75,6 +75,8 @@ def locate(path, keys):
     with Store.open(path, read_only=True) as store:
         located = store.lookup.locate(LookupRequest(topics=[TOPIC], keys=keys))
         read = [
-            batch for places in located.locations for batch in decoded(store.raw.slices_at(places))
+            batch
+            for places in located.locations
+            for batch in decoded(StoreSource(store).slices_at(places))
         ]
     assert sum(batch.num_rows for batch in read) == WANTED

@@ -13,6 +13,7 @@ from pyrocket import Store
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
+from support.slices import span_of
 
 QUEUES = 64
 PLANNING = ("latestOffset", "queryPlanning", "getBatch")
@@ -130,7 +131,7 @@ def fill_skewed(path, size):
         for _ in range(max(1, size // (10 * MIB))):
             store.append_batch(batch, topic="T")
         known = store.offsets("T")
-        return sum(store.raw.log_span("T", q, 0, at.maximum).bytes for q, at in known.items())
+        return sum(span_of(store, "T", q, 0, at.maximum).bytes for q, at in known.items())
 
 
 PARSED = "from_json(CAST(body AS STRING), 'id BIGINT, carrier STRING, delay DOUBLE') AS flight"

@@ -7,6 +7,7 @@ from bench.data import fill
 from bench.pairs import MIB, measure
 from pyrocket import Store, StoreConfig
 from pyrocket.tools.verify.verify import verify
+from support.slices import span_of
 
 
 @pytest.mark.parametrize("key_index", [False, True], ids=["queues", "queues and keys"])
@@ -17,7 +18,7 @@ def test_verify_beside_checksums(fast_disk, large, report, body_bytes, key_index
     with Store.open(f"{fast_disk}/store", create=True, config=config) as store:
         fill(store, "T", rows, body_bytes, queues=4)
         log_bytes = sum(
-            store.raw.log_span("T", queue, 0, known.maximum).bytes
+            span_of(store, "T", queue, 0, known.maximum).bytes
             for queue, known in store.offsets("T").items()
         )
     bodies = [memoryview(bytes(body_bytes))] * (log_bytes // (body_bytes + 150))

@@ -2,8 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from pyrocket import Message, Store
-from pyrocket.engine.raw_reads import RawReads
+from pyrocket import Message, Store, StoreSource
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import infer_schema
@@ -33,14 +32,14 @@ def test_no_more_than_1000_messages_are_sampled(box, monkeypatch):
     for queue, count in enumerate((1300, 1, 1300)):
         box.send(*['{"a":1}'] * count, queue=queue)
     seen = []
-    slices = RawReads.slices
+    slices = StoreSource.slices
 
-    def spied(self, topic, queue, start, end, **more):
-        for each in slices(self, topic, queue, start, end, **more):
-            seen.extend([queue] * len(each))
+    def spied(self, ranges, **more):
+        for each in slices(self, ranges, **more):
+            seen.extend([each.queue.queue_id] * len(each))
             yield each
 
-    monkeypatch.setattr(RawReads, "slices", spied)
+    monkeypatch.setattr(StoreSource, "slices", spied)
     fields(box, topic="t")
     assert [seen.count(queue) for queue in range(3)] == [500, 1, 499]
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from pyrocket import Store
-from pyrocket.engine.raw_reads import RawReads
+from pyrocket import Store, StoreSource
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from pyspark_pyrocket.columns.projection import Projection
@@ -52,18 +51,16 @@ def expected(*gone):
 
 
 def test_small_queues_of_a_topic_are_returned_in_one_arrow_batch(task, monkeypatch):
-    monkeypatch.setattr(
-        "pyrocket.engine.raw_reads.RawReads.slices", lambda *_, **__: pytest.fail("one by one")
-    )
+    monkeypatch.setattr(StoreSource, "slices", lambda *_, **__: pytest.fail("one by one"))
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == 2
 
 
 def test_ranges_that_cannot_be_read_together_are_read_one_by_one(task, monkeypatch):
-    monkeypatch.setattr(RawReads, "slice_of_ranges", lambda *_, **__: None)
-    reads, real = [], RawReads.slices
-    monkeypatch.setattr(RawReads, "slices", lambda *a, **m: reads.append(1) or real(*a, **m))
+    monkeypatch.setattr(StoreSource, "joined_slice", lambda *_, **__: None)
+    reads, real = [], StoreSource.slices
+    monkeypatch.setattr(StoreSource, "slices", lambda *a, **m: reads.append(1) or real(*a, **m))
     batches, found = rows(task)
     assert found == expected()
     assert len(batches) == len(reads) == 2 * QUEUES, "each range is read once"

@@ -4,7 +4,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from pyrocket import LookupRequest, MessageFilter, ScanTally, Store
+from pyrocket import LookupRequest, MessageFilter, ScanTally, Store, StoreSource
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     RecordDamagedError,
@@ -198,7 +198,7 @@ def found(store, places, loss=SKIP, on_batch=None, **filtered):
     """Return the messages read at the locations; `on_batch` is called after each batch."""
 
     def scan(places, tally):
-        return decoded(store.raw.slices_at(places, tally=tally, **filtered))
+        return decoded(StoreSource(store).slices_at(places, tally=tally, **filtered))
 
     read = []
     for part in read_locations(PathSource(store), places, loss, scan):

@@ -153,7 +153,7 @@ def _read_queue(known, log_, bound, places):
             assert (found.physical_offset, found.store_size) == places[offset]
             assert found.body == b"body %d" % offset
     names = ["queueOffset", "physicalOffset", "storeSize", "body", "storeTimestamp"]
-    slices = Scanner(log_, "b").slices(known, minimum, maximum)
+    slices = Scanner(log_, "b").scan(known, minimum, maximum)
     for part in decoded(slices, names, verify_crc=True):
         part.validate(full=True)
         for offset, place, size, found, _ in zip(*part.to_pydict().values(), strict=True):

@@ -69,7 +69,7 @@ def session(address):
     seen["view"] = view.to_pylist()
     source.commit("g", {queue: 2})
     seen["committed"] = source.committed("g", ["t"])[queue]
-    seen["groups"] = sorted(admin.groups())
+    seen["groups"] = sorted(admin.groups.all())
     seen["retention"] = sink.retention is None
     client.close()
     return seen

@@ -9,11 +9,19 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from pyrocket import LookupRequest, Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig
+from pyrocket import (
+    LookupRequest,
+    Message,
+    PyrocketError,
+    Retention,
+    SinkBatch,
+    Store,
+    StoreSource,
+    TopicConfig,
+)
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
@@ -25,6 +33,7 @@ from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 from pyrocket.views.views import Views
 from support.halves import UNKNOWN
 from support.sinks import numbered as batch_of
+from support.slices import range_of
 from support.stores import SMALL, batch, filled
 
 HOSTILE = {
@@ -81,10 +90,33 @@ def calls(store):
     return {**reads(store), **reads_of_parts(store), **writes(store), **calls_of_parts(store)}
 
 
-def reads_of_parts(store):
-    span = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
+def ranges_of(source):
+    """Maps the methods that take ranges to functions of the fields of one range."""
+    methods = {
+        "joined_slice": source.joined_slice,
+        "sizes": source.sizes,
+        "slices": source.slices,
+        "split_at_bytes": lambda ranges: source.split_at_bytes([(ranges[0], [100, 200])]),
+    }
+    fields_of_range = {"topic": "t", "queue_id": 0, "start": 0, "end": 3}
+
+    def of_fields(method):
+        return lambda **given: method([range_of(**given)])
+
     return {
-        "RawReads.cut_by_bytes": (store.raw.cut_by_bytes, {**span, "marks": [100, 200]}),
+        f"StoreSource.{name}, fields": (of_fields(method), fields_of_range)
+        for name, method in methods.items()
+    }
+
+
+def reads_of_parts(store):
+    source, span = StoreSource(store), range_of("t", 0, 0, 3)
+    return {
+        "StoreSource.split_at_bytes": (source.split_at_bytes, {"splits": [(span, [100, 200])]}),
+        "StoreSource.split_at_bytes, sizes": (
+            lambda sizes: source.split_at_bytes([(span, sizes)]),
+            {"sizes": [100, 200]},
+        ),
         "History.cut_since": (store.history.cut_since, {"epoch": 0, "topic": "t", "queue_id": 0}),
         "History.holds": (store.history.holds, {"mark": store.history.mark({"t": {0: 3}})}),
         "History.mark": (store.history.mark, {"offsets": {"t": {0: 3}}}),
@@ -92,20 +124,18 @@ def reads_of_parts(store):
             store.lookup.locate,
             {"wanted": LookupRequest(topics=("t",), keys=("k",))},
         ),
-        "RawReads.log_span": (store.raw.log_span, span),
+        "StoreSource.sizes": (source.sizes, {"ranges": [span]}),
         "Lookup.by_id": (store.lookup.by_id, {"topic": "t", "msg_id": "x"}),
         "Lookup.by_offset_id": (store.lookup.by_offset_id, {"offset_msg_id": "0" * 32}),
         "Lookup.query": (
             store.lookup.query,
             {"topic": "t", "key": "k", "begin_ms": 0, "end_ms": 2**50, "max_messages": 5},
         ),
-        "RawReads.slice_of_ranges": (
-            store.raw.slice_of_ranges,
-            {"topic": "t", "ranges": [(0, 0, 2)]},
-        ),
-        "RawReads.slices": (store.raw.slices, span),
-        "RawReads.slices_at": (
-            store.raw.slices_at,
+        "StoreSource.joined_slice": (source.joined_slice, {"ranges": [span]}),
+        "StoreSource.slices": (source.slices, {"ranges": [span]}),
+        **ranges_of(source),
+        "StoreSource.slices_at": (
+            source.slices_at,
             {
                 "locations": store.lookup.locate(
                     LookupRequest(topics=("t",), keys=("k",))
@@ -276,7 +306,7 @@ def outcome(method, arguments):
 
 
 def public_methods():
-    kinds = Store, TopicAdmin, Groups, Lookup, RawReads, History, Transactions, Timers, Views, Sink
+    kinds = Store, TopicAdmin, Groups, Lookup, History, Transactions, Timers, Views, Sink
     return {
         f"{kind.__name__}.{name}"
         for kind in kinds

@@ -13,6 +13,7 @@ from pyrocket.errors import (
     StoreNotFoundError,
     StoreReadOnlyError,
 )
+from support.slices import span_of
 from support.stores import SMALL, batch, bodies, filled, message, numbered, snapshot
 
 
@@ -215,7 +216,7 @@ def test_read_only_store_writes_nothing_at_all(path):
         assert len(bodies(reader)[0]) == 40
         reader.read("t", 0, 0)
         reader.offset_by_time("t", 0, 0)
-        reader.raw.log_span("t", 0, 0, 40)
+        span_of(reader, "t", 0, 0, 40)
         reader.position()
         reader.topics.all()
         assert reader.history.cut_since(0, "t", 0) is None

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from pyrocket.server.threads import Work
+from pyrocket.broker.work import Work
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "store/pyrocket"

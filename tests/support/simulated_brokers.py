@@ -1,7 +1,7 @@
 """Brokers in memory behind a simulated network, for the core of the clients.
 
 `Brokers` has the state of a cluster: messages, groups, offsets and locks. `Network` is the
-`ClientTransport` of one client: it delays, loses and repeats requests and replies.
+`ClientTransport` of one client; its invoker delays, loses and repeats requests and replies.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
-from pyrocket.client.transport import Changed, TopicRoute
+from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import (
     InvalidInputError,
     MessageNotFoundError,
     PyrocketError,
     QueueNotFoundError,
     StoreUnavailableError,
-    TopicNotFoundError,
     TransportError,
 )
-from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Pulled, PullStatus
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Locked, Pulled, PullStatus
 from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.routes import TopicSettings
+from pyrocket.values.topics import TopicConfig
 
 from support.simulated_loop import START_S
 
@@ -177,12 +178,33 @@ class Brokers:
         self.observer.restarted(name)
 
     def notify(self, broker, group):
-        notify_watchers(self.watchers, broker, group)
+        notify_watchers(self.watchers, group)
 
-    def route(self, topic):
-        if topic not in self.queues:
-            raise TopicNotFoundError(topic, remedy="")
-        return TopicRoute((*self.queues[topic],), (*self.writable(topic),))
+    def answers(self, broker):
+        """Call → the function that answers it at a broker."""
+        return {
+            "Topics": list,
+            "JoinGroups": partial(self.heartbeat, broker),
+            "LeaveGroup": partial(self.unregister, broker),
+            "GroupStarts": partial(self.group_starts, broker),
+            "GroupMembers": partial(self.member_ids, broker),
+            "CheckFilter": lambda topic, subscription: None,
+            "StartOffset": self.start_offset,
+            "CommittedOffset": self.committed_of,
+            "CommitOffsets": partial(self.commit, broker),
+            "LockQueues": partial(self.lock, broker),
+            "UnlockQueues": partial(self.unlock, broker),
+            "SendBack": self.send_back,
+        }
+
+    def topics(self, topic):
+        """Return the settings of a topic by broker."""
+        queues = [queue.broker for queue in self.queues.get(topic, ())]
+        writable = [queue.broker for queue in self.writable(topic)]
+        return {
+            name: TopicConfig(topic, queues.count(name), writable.count(name))
+            for name in sorted({*queues})
+        }
 
     def writable(self, topic):
         return [queue for queue in self.queues.get(topic, ()) if queue not in self.closed]
@@ -283,7 +305,6 @@ class Brokers:
         return [name for name, seen in self.members[broker][group].items() if seen > oldest]
 
     def lock(self, broker, group, client_id, queues):
-        """Return the queues that were locked, and whether each lock was renewed."""
         now, granted = asyncio.get_running_loop().time(), {}
         locks = self.locks[broker]
         for queue in queues:
@@ -292,7 +313,7 @@ class Brokers:
             if owner == client_id or not is_held:
                 locks[group, queue] = client_id, now
                 granted[queue] = is_held
-        return granted
+        return Locked([*granted], [queue for queue, is_held in granted.items() if is_held])
 
     def unlock(self, broker, group, client_id, queues):
         locks = self.locks[broker]
@@ -317,8 +338,6 @@ class Brokers:
     def commit(self, broker, group, client_id, incarnation, offsets):
         if client_id not in self.members[broker][group]:
             raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
-        if self.brokers[broker].refuses_commits:
-            raise StoreUnavailableError("the disk is full", remedy="")
         replies = {}
         for queue, offset in offsets.items():
             if queue not in self.queues.get(queue.topic, ()):
@@ -338,7 +357,6 @@ class Brokers:
         message = self.messages[queue][queue_offset - self.range(queue).minimum]
         times = message.reconsume_times
         most = 16 if max_reconsume_times < 0 else max_reconsume_times
-        self.sent_back.append((queue, queue_offset))
         if delay_level < 0 or times >= most:
             self.dead_letters.append(message)
             return
@@ -349,16 +367,16 @@ class Brokers:
         )
 
 
-def notify_watchers(watchers, broker, group):
+def notify_watchers(watchers, group):
     """Send a notification to those clients that watch a group."""
-    for watched, client, notify in [*watchers]:
+    for watched, client, received in [*watchers]:
         if watched == group:
             asyncio.get_running_loop().call_later(
-                client.delay(), client.loop.call_soon, notify, Changed(broker, group)
+                client.delay(), client.loop.call_soon, received, None
             )
 
 
-class Network:
+class Network(ClientTransport):
     """The transport of one client. `random` decides about delays, losses and repeats.
 
     client_id: The client, for the cluster's observer.
@@ -367,6 +385,7 @@ class Network:
     """
 
     def __init__(self, cluster, random, client_id="", *, max_delay_s=0.0, loss=0.0, commit_s=0.0):
+        super().__init__(Link(self))
         self.cluster, self.random, self.client_id = cluster, random, client_id
         self.max_delay_s, self.loss, self.commit_s = max_delay_s, loss, commit_s
         self.is_cut_off = False
@@ -375,7 +394,7 @@ class Network:
     def delay(self):
         return self.random.uniform(0, self.max_delay_s)
 
-    async def _call(self, broker, work, *, repeats=True, hold_s=0, again=None):
+    async def execute(self, broker, work, *, repeats=True, hold_s=0, again=None):
         """Execute `work` at a broker; return its result, or raise TransportError after a time-out.
 
         The request waits at the broker for `hold_s` at most, while `again` is true of the result.
@@ -428,109 +447,75 @@ class Network:
         with suppress(PyrocketError):  # The reply to a repeated request is not read.
             work()
 
-    async def route(self, topic):
-        if not self.cluster.has_routes:
-            await asyncio.sleep(TIMEOUT_S)
-            raise _lost("no name server answers")
-        return await self._call(None, lambda: self.cluster.route(topic))
 
-    async def brokers(self):
-        return sorted(self.cluster.brokers)
+class Link:
+    """The `Invoker` of a network."""
 
-    async def similar_topics(self, topic):
-        return []
+    def __init__(self, network):
+        self._network = network
 
-    async def heartbeat(self, broker, heartbeat):
+    async def invoke(self, broker, call, reply, /, **asked):
+        network, cluster = self._network, self._network.cluster
+
         def work():
-            was_member = self.cluster.heartbeat(broker, heartbeat)
-            self.cluster.observer.heard(broker, self.client_id, heartbeat)
-            return was_member
+            if call == "CommitOffsets" and cluster.brokers[broker].refuses_commits:
+                raise StoreUnavailableError("the disk is full", remedy="")
+            result = cluster.answers(broker)[call](**asked)
+            self._executed(broker, call, asked, result)
+            return result
 
-        was_member = await self._call(broker, work)
-        self.cluster.observer.joined(broker, heartbeat)
-        return was_member
+        if call == "CommitOffsets":
+            await asyncio.sleep(network.commit_s)
+        repeats = call not in ("LockQueues", "UnlockQueues")
+        result = await network.execute(broker, work, repeats=repeats)
+        if call == "JoinGroups":
+            cluster.observer.joined(broker, asked["heartbeat"])
+        return result
 
-    async def group_starts(self, broker, group):
-        return await self._call(broker, lambda: self.cluster.group_starts(broker, group))
-
-    async def start_offset(self, group, queue, start=None):
-        return await self._offset(queue, partial(self.cluster.start_offset, group, queue, start))
-
-    async def committed(self, group, queue):
-        return await self._offset(queue, partial(self.cluster.committed_of, group, queue))
-
-    async def _offset(self, queue, find):
-        def work():
-            offset = find()
-            self.cluster.observer.started(self.client_id, queue, offset)
-            return offset
-
-        return await self._call(queue.broker, work)
-
-    async def unregister(self, broker, client_id, group):
-        await self._call(broker, lambda: self.cluster.unregister(broker, client_id, group))
-
-    async def members(self, broker, group):
-        return await self._call(broker, lambda: self.cluster.member_ids(broker, group))
-
-    async def check_filter(self, broker, topic, subscription):
-        await self._call(broker, lambda: None)
-
-    async def lock(self, broker, group, client_id, queues):
-        def work():
-            granted = self.cluster.lock(broker, group, client_id, queues)
-            self.cluster.observer.locked(client_id, granted)
-            return granted
-
-        return await self._call(broker, work, repeats=False)
-
-    async def unlock(self, broker, group, client_id, queues):
-        def work():
-            self.cluster.unlock(broker, group, client_id, queues)
-            self.cluster.observer.unlocked(client_id, queues)
-
-        await self._call(broker, work, repeats=False)
+    def _executed(self, broker, call, asked, result):
+        cluster, client_id = self._network.cluster, self._network.client_id
+        observer = cluster.observer
+        if call == "JoinGroups":
+            observer.heard(broker, client_id, asked["heartbeat"])
+        elif call in ("StartOffset", "CommittedOffset"):
+            observer.started(client_id, asked["queue"], result)
+        elif call == "LockQueues":
+            observer.locked(asked["client_id"], result.value)
+        elif call == "UnlockQueues":
+            observer.unlocked(asked["client_id"], asked["queues"])
+        elif call == "SendBack":
+            cluster.sent_back.append((asked["queue"], asked["queue_offset"]))
+        elif call == "CommitOffsets":
+            for queue, state in result.items():
+                observer.committed(asked["group"], queue, state.next_offset)
 
     async def pull(self, request):
-        return await self._call(
+        return await self._network.execute(
             request.queue.broker,
-            lambda: self.cluster.pull(request),
+            lambda: self._network.cluster.pull(request),
             hold_s=request.hold_ms / 1000,
             again=lambda reply: reply.status is PullStatus.NO_NEW_MSG,
         )
 
-    async def bounds(self, queue):
-        return await self._call(queue.broker, lambda: self.cluster.range(queue))
+    async def topics(self, topic):
+        cluster = self._network.cluster
+        if not cluster.has_routes:
+            await asyncio.sleep(TIMEOUT_S)
+            raise _lost("no name server answers")
+        live = await self._network.execute(None, lambda: cluster.topics(topic))
+        return TopicSettings(live, {})
 
-    async def offset_at(self, queue, time_ms):
-        work = partial(self.cluster.start_offset, "", queue, GroupStart(time_ms=time_ms))
-        return await self._call(queue.broker, work)
+    async def brokers(self):
+        return sorted(self._network.cluster.brokers)
 
-    async def commit(self, group, client_id, incarnation, offsets):
-        (broker,) = {queue.broker for queue in offsets}
+    def watch(self, received, *, group, client_id):
+        self._network.loop = asyncio.get_running_loop()
+        watcher = group, self._network, received
+        self._network.cluster.watchers.append(watcher)
+        return lambda: self._network.cluster.watchers.remove(watcher)
 
-        def work():
-            replies = self.cluster.commit(broker, group, client_id, incarnation, offsets)
-            for queue, reply in replies.items():
-                self.cluster.observer.committed(group, queue, reply.next_offset)
-            return replies
-
-        await asyncio.sleep(self.commit_s)
-        return await self._call(broker, work)
-
-    async def send_back(
-        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
-    ):
-        how = delay_level, max_reconsume_times, failed_attempts
-        await self._call(
-            queue.broker, lambda: self.cluster.send_back(group, queue, queue_offset, *how)
-        )
-
-    def watch(self, group, client_id, notify):
-        self.loop = asyncio.get_running_loop()
-        watcher = group, self, notify
-        self.cluster.watchers.append(watcher)
-        return lambda: self.cluster.watchers.remove(watcher)
+    async def close(self):
+        pass
 
 
 def _lost(why="lost"):

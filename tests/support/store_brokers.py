@@ -2,13 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 from pyrocket import Message, Store
+from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.broker.consumers.consumers import Consumers
-from pyrocket.client.transport import TopicRoute
-from pyrocket.errors import StoreUnavailableError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.values.consuming import Pulled
+from pyrocket.client.transport import pulled
 from pyrocket.values.message import MessageQueue
 
 from support.pops import at_once
@@ -47,7 +46,7 @@ class StoreBrokers:
         self.watchers, self.sent_back = [], []
         self.observer, self.loop = Observer(), None
         self.has_routes = True
-        self._stores, self._consumers = {}, {}
+        self._stores, self._consumers, self._answers = {}, {}, {}
         for name in names:
             config = replace(SMALL, broker_name=name, log_file_bytes=4 << 20)
             store = Store.open(
@@ -72,8 +71,12 @@ class StoreBrokers:
 
     def restart(self, name):
         consumers = Consumers(self._stores[name], at_once(self._stores[name]), ages=now_ms)
-        consumers.members.watch(lambda group: notify_watchers(self.watchers, name, group))
-        self._consumers[name] = consumers
+        consumers.members.watch(lambda group: notify_watchers(self.watchers, group))
+        answers = {"Topics": list}
+        for found in ClientCalls(SimpleNamespace(consumers=consumers)).table().values():
+            answers |= found
+        answers["SendBack"] = lambda **asked: consumers.send_back(**asked).result()
+        self._consumers[name], self._answers[name] = consumers, answers
         self.observer.restarted(name)
 
     @property
@@ -145,51 +148,19 @@ class StoreBrokers:
         count = known.read_queues + (known.read_queues == known.write_queues)
         topics.update(topic, read_queues=count, write_queues=count)
 
-    def route(self, topic):
-        found = tuple(self.queues.get(topic, ()))
-        if not found:
-            raise TopicNotFoundError(topic, remedy="")
-        return TopicRoute(found, (*self.writable(topic),))
+    def topics(self, topic):
+        """Return the settings of a topic by broker."""
+        known = {name: store.topics.all().get(topic) for name, store in self._stores.items()}
+        return {name: config for name, config in known.items() if config is not None}
 
-    def heartbeat(self, broker, heartbeat):
+    def answers(self, broker):
+        """Call → the function that answers it at a broker."""
         if self._delivering is None:
             self._delivering = asyncio.ensure_future(self._deliver())
-        return self._consumers[broker].heartbeat(heartbeat)
-
-    def group_starts(self, broker, group):
-        return self._consumers[broker].group_starts(group)
-
-    def start_offset(self, group, queue, start=None):
-        return self._consumers[queue.broker].start_offset(group, queue, start)
-
-    def unregister(self, broker, client_id, group):
-        self._consumers[broker].members.unregister(client_id, group)
-
-    def member_ids(self, broker, group):
-        return self._consumers[broker].members.ids(group, now_ms())
-
-    def lock(self, broker, group, client_id, queues):
-        return self._consumers[broker].lock(group, client_id, queues)
-
-    def unlock(self, broker, group, client_id, queues):
-        self._consumers[broker].unlock(group, client_id, queues)
+        return self._answers[broker]
 
     def pull(self, request):
-        raw = self._consumers[request.queue.broker].pulls.pull(request)
-        return Pulled(raw.status, raw.next_offset, raw.available, messages_of(raw.records))
+        return pulled(self._consumers[request.queue.broker].pulls.pull(request))
 
     def committed_of(self, group, queue):
         return self._consumers[queue.broker].committed(group, queue)
-
-    def commit(self, broker, group, client_id, incarnation, offsets):
-        if self.brokers[broker].refuses_commits:
-            raise StoreUnavailableError("the disk is full", remedy="")
-        return self._consumers[broker].commit(group, client_id, incarnation, offsets)
-
-    def send_back(
-        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
-    ):
-        self._consumers[queue.broker].send_back(
-            group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts
-        ).result()
-        self.sent_back.append((queue, queue_offset))

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket import RouteLookup, StoreConfig, Timeouts
-from pyrocket.errors import StoreNotSharedError, TransportError, UnsupportedError
+from pyrocket import RouteLookup, StoreConfig, Timeouts, is_broker, live_brokers
+from pyrocket.errors import StoreNotSharedError, TransportError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
@@ -46,21 +46,11 @@ def server_target(endpoint: Endpoint, *, waits: bool = False) -> "EndpointTarget
 
 
 def _are_name_servers(target: EndpointTarget) -> bool:
-    try:
-        target.open_source()
-    except UnsupportedError as error:
-        if error.code != "PROTOCOL_UNKNOWN":
-            raise
-        target.close_source()
-        lookup = _lookup(target.endpoint)
-        try:
-            lookup.brokers()
-        except UnsupportedError:
-            raise error from None
-        finally:
-            lookup.close()
-        return True
-    return False
+    if is_broker(target.open_source):
+        return False
+    target.close_source()
+    live_brokers(target.endpoint.addresses, credentials_of(target.endpoint))
+    return True
 
 
 @dataclass(frozen=True)
@@ -171,7 +161,8 @@ class _Directory:
     """The brokers that the name servers of an endpoint know."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint, self._lookup = endpoint, _lookup(endpoint)
+        self._endpoint = endpoint
+        self._lookup = RouteLookup(endpoint.addresses, credentials_of(endpoint))
         self._known: dict[str, EndpointTarget] = {}
         self._asked_s = 0.0
         self._used: set[EndpointTarget] = set()
@@ -230,7 +221,3 @@ class _Directory:
         }
         self._used.update(self._known.values())
         return None
-
-
-def _lookup(endpoint: Endpoint) -> RouteLookup:
-    return RouteLookup(endpoint.addresses, credentials_of(endpoint))

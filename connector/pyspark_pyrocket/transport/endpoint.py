@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pyrocket import (
     Client,
@@ -19,8 +18,9 @@ from pyrocket import (
     StoreConfig,
     Timeouts,
     VersionWatch,
+    read_credentials,
 )
-from pyrocket.errors import OptionError, StoreNotSharedError, TransportError
+from pyrocket.errors import StoreNotSharedError, TransportError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import Capability
@@ -34,11 +34,12 @@ class EndpointTarget:
     """The broker of a store.
 
     Attributes:
-        endpoint: The broker's addresses, and the settings of calls. store_id: In a task, the uuid
-        of the driver's store, empty if that has none; None on the driver, which accepts any store.
+        endpoint: The broker's addresses, and the settings of calls.
+        store_id: In a task, the uuid of the driver's store, empty if that has none; None on the
+            driver, which accepts any store.
         waits: Whether a process that has not yet reached the broker waits for it as long as for a
-        broker that restarts. Otherwise a wrong address is reported soon. broker: The name of the
-        only broker that this target opens; empty for any broker.
+            broker that restarts. Otherwise a wrong address is reported soon.
+        broker: The name of the only broker that this target opens; empty for any broker.
     """
 
     endpoint: Endpoint
@@ -149,26 +150,14 @@ class EndpointTarget:
 
 def credentials_of(endpoint: Endpoint) -> Credentials:
     """Return the credentials; reads this machine's files and environment. Raises OptionError."""
-    secret = endpoint.secret_key or os.environ.get("PYROCKET_SECRET_KEY", "")
-    if endpoint.secret_key_file:
-        secret = _content("secretKeyFile", endpoint.secret_key_file).decode().strip()
-    return Credentials(
+    return read_credentials(
         tls=endpoint.tls,
-        ca=_content("endpoint.ca", endpoint.ca) if endpoint.ca else None,
+        ca=endpoint.ca,
         access_key=endpoint.access_key or os.environ.get("PYROCKET_ACCESS_KEY", ""),
-        secret_key=secret,
+        secret_key=endpoint.secret_key or os.environ.get("PYROCKET_SECRET_KEY", ""),
+        secret_key_file=endpoint.secret_key_file,
+        names=("Option 'endpoint.ca'", "Option 'secretKeyFile'"),
     )
-
-
-def _content(option: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise OptionError(
-            f"Option {option!r} is {path!r}, which cannot be read on {socket.gethostname()}:"
-            f" {error.strerror}.",
-            remedy="The driver and all executors need the file.",
-        ) from error
 
 
 class EndpointSource(RemoteSource):

@@ -27,10 +27,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyrocket import (
     AppendResult,
-    ByteSpan,
-    LogMark,
-    LookupRequest,
-    LookupResult,
+    BrokerCalls,
     MessageFilter,
     MessageLocations,
     MessageQueue,
@@ -38,12 +35,11 @@ from pyrocket import (
     Published,
     QueueOffsets,
     QueueRange,
-    ReadPlan,
     RecordSlice,
     Retention,
     ScanTally,
     SinkBatch,
-    SourceIdentity,
+    SourceCalls,
     Staged,
     StoreConfig,
     TopicConfig,
@@ -180,12 +176,8 @@ class BrokerTarget(Target, Protocol):
         ...
 
 
-class MessageSource(Protocol):
-    """Reads the queues of one broker or of several, and commits for consumer groups.
-
-    Safe to share between threads. A broker that cannot be reached is an error that names it, and
-    never looks like missing queues.
-    """
+class MessageSource(SourceCalls, Protocol):
+    """Reads the queues of one broker or of several, and commits for consumer groups."""
 
     @property
     def target(self) -> Target:
@@ -210,14 +202,6 @@ class MessageSource(Protocol):
         """
         ...
 
-    def identities(self) -> Mapping[str, SourceIdentity]:
-        """Return, by broker, the store in which offsets are valid now, without a mark."""
-        ...
-
-    def now_ms(self) -> int:
-        """Return the store's time in epoch milliseconds, without a round trip."""
-        ...
-
     def version(self) -> Hashable:
         """Return a value that equals an earlier one if nothing has changed since.
 
@@ -232,96 +216,8 @@ class MessageSource(Protocol):
         """
         ...
 
-    def is_recovering(self) -> bool:
-        """Return whether a recovery was interrupted.
 
-        Until the next recovery, queues end after the last message that is known to be durable.
-        """
-        ...
-
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return every topic by name."""
-        ...
-
-    def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which names the nearest topic."""
-        ...
-
-    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the range of each read queue of the topics, in the order of the topics."""
-        ...
-
-    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of any queues, including those of deleted topics.
-
-        The range of a deleted queue is empty, at its last end or at 0 if that is unknown.
-        """
-        ...
-
-    def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of former read queues of these topics that still hold messages."""
-        ...
-
-    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time, or the queue's end.
-
-        Times are in epoch milliseconds.
-        """
-        ...
-
-    def truncations(
-        self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
-    ) -> dict[MessageQueue, int]:
-        """Return the queues that recoveries have truncated since these epochs, and their new ends.
-
-        `epochs` are by broker; queues of other brokers are ignored.
-        """
-        ...
-
-    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return the place and size of each range in the log; both may be estimates."""
-        ...
-
-    def split_at_bytes(
-        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
-    ) -> list[list[tuple[int, int]]]:
-        """Split ranges by size: return an (offset, bytes) pair for each mark of each range.
-
-        Marks are in bytes, ascending. `bytes` is the exact size of the messages from the range's
-        start up to the offset; it is at most the mark.
-        """
-        ...
-
-    def committed(
-        self, group: str, topics: Collection[str] | None = None
-    ) -> dict[MessageQueue, int]:
-        """Return the committed offsets of a group in these topics, by default in all topics."""
-        ...
-
-    def commit(
-        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
-    ) -> dict[MessageQueue, int]:
-        """Commit offsets of a group durably; return its committed offsets in these topics.
-
-        A missing group is created, even without offsets. An offset below the committed one is
-        ignored unless `backwards`. Topics and queues that no longer exist are skipped; in a queue
-        that was truncated, at most the end is committed.
-        """
-        ...
-
-    def deliver_due(self) -> bool:
-        """Deliver delayed messages that are due; return whether there were any.
-
-        A transport whose server delivers them returns False without a round trip.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release files and connections."""
-        ...
-
-
-class BrokerSource(MessageSource, Protocol):
+class BrokerSource(MessageSource, BrokerCalls, Protocol):
     """Reads the store of one broker."""
 
     @property
@@ -331,21 +227,6 @@ class BrokerSource(MessageSource, Protocol):
 
     def within(self, seconds: float, *, lock: float | None = None) -> "BrokerSource":
         """Return a source of the same store whose calls have this deadline."""
-        ...
-
-    def plan(self, topics: Collection[str]) -> ReadPlan:
-        """Return what the planning of a micro-batch reads, at one moment; see `Planning`.
-
-        The bounds may lack some of the topics, which are then requested by `bounds`.
-        """
-        ...
-
-    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets; None if there is none."""
-        ...
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log still has the marked message; None if that is unknown."""
         ...
 
     def slices(
@@ -365,7 +246,7 @@ class BrokerSource(MessageSource, Protocol):
 
     def joined_slice(
         self,
-        ranges: Sequence["QueueRange"],
+        ranges: Sequence[QueueRange],
         *,
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
@@ -377,10 +258,6 @@ class BrokerSource(MessageSource, Protocol):
         """
         ...
 
-    def locate(self, request: LookupRequest) -> LookupResult:
-        """Return the locations of the messages with some keys or ids."""
-        ...
-
     def slices_at(
         self,
         locations: MessageLocations,
@@ -389,12 +266,6 @@ class BrokerSource(MessageSource, Protocol):
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
         """Yield the messages at these locations that match `where`. Raises as `slices` does."""
-        ...
-
-    def plan_view(
-        self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
-    ) -> Sequence[Part]:
-        """Return the parts of a view in its current state."""
         ...
 
     def read_view(

@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 from pyrocket.errors import InvalidInputError, OptionError
 
-_RANGE = ("queue_id", "start", "end")
 _BY_TOPIC = "Use {topic: {queue id: next offset}}."
 
 
@@ -103,15 +102,6 @@ def check_all_numbers(**named: Any) -> None:
     for name, numbers in named.items():
         for each in numbers:
             check_numbers(**{f"one of {name}": each})
-
-
-def check_ranges(ranges: Any) -> None:
-    """Raise InvalidInputError unless `ranges` is a sequence of (queue id, start, end)."""
-    check_type(Sequence, "Use a list of (queue id, start, end).", ranges=ranges)
-    for one in ranges:
-        if not isinstance(one, tuple) or len(one) != len(_RANGE):
-            check_type((), "Use (queue id, start, end).", **{"one of the ranges": one})
-        check_numbers(**dict(zip(_RANGE, one, strict=True)))
 
 
 def check_offsets(offsets: Any) -> None:

@@ -5,7 +5,8 @@ source          the reading side; each method takes all queues at once
 sink            the writing side
 append_queue    the thread that appends the records of all clients
 sends           encodes and appends the messages of producers
-producer_calls  the calls of `pyrocket.client`'s producers
+client_calls    the calls of `pyrocket.client`'s producers and consumers
+work            the kinds of work of calls
 half_checks     ends transactions, and checks half messages that remain undecided
 consumers       groups of push and pull consumers, which rebalance
 pop             groups of pop consumers, which receive and ack messages
@@ -13,7 +14,6 @@ polls           wakes long polls when messages arrive or become visible
 renewals        renews the invisible time of messages automatically
 trace_queue     keeps records of the message trace until they are sent
 traces          writes the message trace of the broker
-admin           topics, groups and retention
 broker          the store with these parts and its services
 settings        the settings, from flags, environment and files
 java_keys       the keys of RocketMQ's broker.conf

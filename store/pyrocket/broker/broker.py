@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,11 @@ from shutil import disk_usage
 from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import GuardedThread
 from pyrocket.base.versions import PROTOCOL, RELEASE
-from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.broker.pop.values import QueueLag
-from pyrocket.broker.producer_calls import ProducerCalls
+from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
@@ -24,6 +23,7 @@ from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
 from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
 from pyrocket.engine.disk_room import DiskRoom
+from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.metadata.broker_file import BrokerFile
@@ -41,13 +41,13 @@ CAPABILITIES = (
 
 
 @dataclass(frozen=True)
-class TopicLag:
+class ConsumerLag:
     """The lag of a group in a topic's queues, or with `is_retry` in the queues of its retries."""
 
     group: str
     topic: str
     is_retry: bool
-    queues: Sequence[QueueLag]
+    queues: Sequence[DeliveryLag]
 
 
 _V4_BYTES = 4
@@ -68,6 +68,7 @@ class Broker:
         checks: CheckPolicy | None = None,
         trace_topic: str = "",
         auto_create_groups: bool = True,
+        holds_groups: bool = False,
     ) -> None:
         """Serve an open store.
 
@@ -76,17 +77,19 @@ class Broker:
         checks: When producers are asked about undecided half messages.
         trace_topic: The topic for the message trace; empty for no trace.
         auto_create_groups: Whether the first heartbeat of a consumer group creates it.
+        holds_groups: Whether other processes may open the store, but not consume for its groups.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         self._writer = writer_of(store)
         self._writer.room.keep_reserve()
         store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
-        self.source, self.sink, self.admin = StoreSource(store), StoreSink(store), StoreAdmin(store)
+        self.source, self.sink = StoreSource(store), StoreSink(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
-        self.consumers = Consumers(store, put, creates_groups=auto_create_groups)
-        self.producers = ProducerCalls(store, self.sends)
+        self.consumers = Consumers(
+            store, put, creates_groups=auto_create_groups, holds_groups=holds_groups
+        )
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
         self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
@@ -144,14 +147,16 @@ class Broker:
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""
-        self.admin.delete_group(group)
+        with suppress(GroupNotFoundError):
+            self._store.groups.delete(group)
         self.consumers.pulls.forget(group)
         if self._polls is not None:
             self._polls.pop.drop(group)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and the state of groups in it; a missing topic is ignored."""
-        self.admin.delete_topic(name)
+        with suppress(TopicNotFoundError):
+            self._store.topics.delete(name)
         if self._polls is not None:
             self._polls.pop.drop_topic(name)
 
@@ -206,7 +211,7 @@ class Broker:
         """The number of records of the message trace that were not stored."""
         return 0 if self.traces is None else self.traces.dropped
 
-    def lags(self) -> Iterator[TopicLag]:
+    def lags(self) -> Iterator[ConsumerLag]:
         """Yield the lags of all groups.
 
         In a topic that a group consumes by pops, the lag is that of the pops, unless the group has
@@ -220,10 +225,10 @@ class Broker:
             popped |= {(group, name) for name, _ in lags}
             for is_retry in (False, True):
                 found = [lag for (name, _), lag in lags.items() if is_retry == (name != topic)]
-                yield TopicLag(group, topic, is_retry, found)
+                yield ConsumerLag(group, topic, is_retry, found)
         for group, topic, found in self.consumers.lags():
             if (group, topic) not in popped:
-                yield TopicLag(group, topic, topic.startswith(RETRY_PREFIX), found)
+                yield ConsumerLag(group, topic, topic.startswith(RETRY_PREFIX), found)
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
@@ -243,15 +248,16 @@ class Broker:
 
     def close(self) -> None:
         """Append the pending records, stop the services, and close the store cleanly."""
-        self.transactions.close()
-        if self._polls is not None:
-            self._polls.close()
-            self._polls.pop.close()
-        if self.traces is not None:
-            self.traces.close()
-        self.sink.close()
-        self._services.stop()
-        self._store.close()
+        with closing(self.consumers):
+            self.transactions.close()
+            if self._polls is not None:
+                self._polls.close()
+                self._polls.pop.close()
+            if self.traces is not None:
+                self.traces.close()
+            self.sink.close()
+            self._services.stop()
+            self._store.close()
 
 
 def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:

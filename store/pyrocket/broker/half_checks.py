@@ -61,18 +61,24 @@ class BrokerTransactions:
         self._transactions.set_policy(policy)
         self._closed, self.rounds = threading.Event(), Rounds()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     @property
     def is_running(self) -> bool:
         """Whether the thread is alive, or has not been started yet."""
         return self._thread is None or self._thread.is_alive()
 
-    def ask_through(self, producers: Producers) -> None:
-        """Start the thread that checks undecided messages."""
-        self._thread = threading.Thread(
-            target=self._run, args=(producers,), name="pyrocket-checks", daemon=True
-        )
-        self._thread.start()
+    def ask_through(self, producers: Producers | None = None) -> None:
+        """Start the thread that checks undecided messages, unless it runs.
+
+        producers: Connected producers, in addition to those that `ClientCalls.watch` adds.
+        """
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, args=(producers,), name="pyrocket-checks", daemon=True
+                )
+                self._thread.start()
 
     def end(
         self, topic: str, transaction_id: str, state: LocalTransactionState, group: str = ""
@@ -109,7 +115,7 @@ class BrokerTransactions:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, producers: Producers) -> None:
+    def _run(self, producers: Producers | None) -> None:
         targets: dict[str, _Target] = {}
         while not self._closed.wait(_POLL_S):
             self.rounds.run(
@@ -117,9 +123,10 @@ class BrokerTransactions:
                 lambda: self._check(targets, producers),
             )
 
-    def _check(self, targets: dict[str, _Target], producers: Producers) -> None:
+    def _check(self, targets: dict[str, _Target], producers: Producers | None) -> None:
         """Run a round of checks if one is due."""
-        self._register(targets, producers)
+        if producers is not None:
+            self._register(targets, producers)
         self._transactions.run_checks()
 
     def _register(self, targets: dict[str, _Target], producers: Producers) -> None:

@@ -8,9 +8,10 @@ from typing import TypeVar, cast
 
 from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
-from pyrocket.formats.record_batch import Appended, EncodedBatch
+from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.store import Store, sender_of
-from pyrocket.values.message import AppendResult, Message, SendStatus
+from pyrocket.values.message import AppendResult, Message, SendResult
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -34,20 +35,6 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class SendOutcome:
-    """The location of a stored message; `queue_offset` is 0 for half and delayed messages.
-
-    physical_offset: The offset in the log; for half and delayed messages, of the record in the
-        system topic.
-    """
-
-    queue_id: int
-    queue_offset: int
-    status: SendStatus
-    physical_offset: int
-
-
-@dataclass(frozen=True)
 class _Encoded:
     record: EncodedBatch
     queue_id: int
@@ -60,8 +47,11 @@ class Sends:
     def __init__(self, store: Store, append: Append) -> None:
         self._store, self._sender, self._append = store, sender_of(store), append
 
-    def send(self, messages: Sequence[Sent]) -> "Future[list[SendOutcome]]":
+    def send(self, messages: Sequence[Sent]) -> "Future[list[SendResult]]":
         """Append all messages of one request, or none; return their results in order.
+
+        The queue offset of half and delayed messages is 0, and their physical offset that of the
+        record in the system topic.
 
         Missing topics are created if the store's `auto_create_topics` is set. Raises MessageError,
         TopicNameError, TopicNotFoundError, BrokerBusyError.
@@ -70,7 +60,31 @@ class Sends:
         encoded = [self._encoded(one, routes) for one in messages]
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
-        return converted(stored, partial(_outcomes, encoded))
+        return converted(stored, partial(self._results, messages, encoded))
+
+    def _results(
+        self,
+        messages: Sequence[Sent],
+        encoded: Sequence[_Encoded],
+        done: "Future[AppendResult]",
+    ) -> list[SendResult]:
+        stored, (host, port) = cast("StoredRecords", done.result()), self._store.lookup.host
+        offsets = [int(at.physical_offsets[0]) for at in stored.appended]
+        return [
+            SendResult(
+                topic=sent.message.topic,
+                queue_id=one.queue_id,
+                queue_offset=int(at.queue_offsets[0]) if one.is_visible else 0,
+                physical_offset=offset,
+                msg_id=sent.origin.unique_id,
+                offset_msg_id=offset_message_id(host, port, offset),
+                status=stored.status,
+                broker=self._store.broker_name,
+            )
+            for sent, one, at, offset in zip(
+                messages, encoded, stored.appended, offsets, strict=True
+            )
+        ]
 
     def _encoded(self, sent: Sent, routes: dict[str, TopicRoute]) -> _Encoded:
         store, message, topic = self._store, sent.message, sent.message.topic
@@ -103,17 +117,3 @@ def converted(
 
     future.add_done_callback(resolve)
     return result
-
-
-def _outcomes(encoded: Sequence[_Encoded], done: "Future[AppendResult]") -> list[SendOutcome]:
-    stored = cast("StoredRecords", done.result())
-    return [
-        SendOutcome(
-            one.queue_id, _visible_offset(one, at), stored.status, int(at.physical_offsets[0])
-        )
-        for one, at in zip(encoded, stored.appended, strict=True)
-    ]
-
-
-def _visible_offset(one: _Encoded, at: Appended) -> int:
-    return int(at.queue_offsets[0]) if one.is_visible else 0

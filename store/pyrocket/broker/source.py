@@ -9,10 +9,12 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 
+from pyrocket.base.arguments import check_all_numbers, check_place, check_type
+from pyrocket.disk.os_errors import translating
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.store import Store
+from pyrocket.store import Store, reader_of
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
     ByteSpan,
@@ -34,7 +36,7 @@ class StoreSource:
     """Reads an open store for clients. Safe to share between threads."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
+        self.store, self._reader = store, reader_of(store)
 
     @property
     def store_id(self) -> str:
@@ -115,16 +117,29 @@ class StoreSource:
         """Whether the log has the marked message."""
         return self.store.history.holds(mark)
 
+    @translating
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return the location of each range in the log, and its approximate size in bytes."""
-        return [self.store.raw.log_span(*_place(each)) for each in ranges]
+        return [self._reader.log_span(*place) for place in _places(ranges)]
 
+    @translating
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
-        return [self.store.raw.cut_by_bytes(*_place(each), marks) for each, marks in splits]
+        """Return, for each size limit, the highest offset within it, and the bytes up to there.
 
+        Limits are ascending. Reads 20 bytes per message up to the last one.
+        """
+        check_type(Sequence, "Use a list of (range, sizes).", splits=splits)
+        for one in splits:
+            if not isinstance(one, tuple) or len(one) != 2:
+                check_type((), "Use (range, sizes).", **{"one of the splits": one})
+            check_all_numbers(sizes=one[1])
+        places = _places([each for each, _ in splits])
+        cut = self._reader.cut_by_bytes
+        return [cut(*place, marks) for place, (_, marks) in zip(places, splits, strict=True)]
+
+    @translating
     def slices(
         self,
         ranges: Sequence[QueueRange],
@@ -132,10 +147,17 @@ class StoreSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield raw records, range after range."""
-        for each in ranges:
-            yield from self.store.raw.slices(*_place(each), where=where, tally=tally)
+        """Yield the messages of ranges that match `where` as raw records, range after range.
 
+        A slice has a few MiB and is valid until the next one is requested. A `tally` counts the
+        messages examined. `decode_slices` turns slices into columns. Raises
+        OffsetOutOfRangeError, StoreDamagedError.
+        """
+        reader = self._reader
+        for topic, *place in _places(ranges):
+            yield from reader.slices(reader.topics.get(topic), *place, where=where, tally=tally)
+
+    @translating
     def joined_slice(
         self,
         ranges: Sequence[QueueRange],
@@ -143,17 +165,23 @@ class StoreSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
-        """Return small ranges of one topic as one slice; None if their total size is too large."""
-        if not ranges:
+        """Return small ranges of one topic as one slice, in about the time of reading one range.
+
+        Returns None if the messages have more than a few MiB or a range cannot be read; in this
+        case, read each range separately.
+        """
+        places = _places(ranges)
+        if not places:
             return None
-        places = [(each.queue.queue_id, each.start, each.end) for each in ranges]
-        topic = ranges[0].queue.topic
-        return self.store.raw.slice_of_ranges(topic, places, where=where, tally=tally)
+        topic = self._reader.topics.get(places[0][0])
+        where, tally = where or MessageFilter(), tally or ScanTally()
+        return self._reader.joined_slice(topic, [place[1:] for place in places], where, tally)
 
     def locate(self, request: LookupRequest) -> LookupResult:
         """Return the locations of the messages with the requested keys or ids."""
         return self.store.lookup.locate(request)
 
+    @translating
     def slices_at(
         self,
         locations: MessageLocations,
@@ -161,8 +189,9 @@ class StoreSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
-        """Yield the raw records at these locations."""
-        return self.store.raw.slices_at(locations, where=where, tally=tally)
+        """Yield the raw records at these locations, as `slices` does."""
+        check_type(MessageLocations, "Use the result of `locate`.", locations=locations)
+        return self._reader.located(locations, where or MessageFilter(), tally or ScanTally())
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
@@ -239,8 +268,12 @@ def _commit(
         return store.groups.commit(group, topic, ends, backwards=backwards)
 
 
-def _place(each: QueueRange) -> tuple[str, int, int, int]:
-    return each.queue.topic, each.queue.queue_id, each.start, each.end
+def _places(ranges: Sequence[QueueRange]) -> list[tuple[str, int, int, int]]:
+    check_type(Sequence, "Use a list of pyrocket.QueueRange.", ranges=ranges)
+    for each in ranges:
+        check_type(QueueRange, "Use a pyrocket.QueueRange.", **{"one of the ranges": each})
+        check_place(each.queue.topic, each.queue.queue_id, start=each.start, end=each.end)
+    return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
 
 
 def _by_topic(values: Mapping[MessageQueue, int]) -> dict[str, dict[int, int]]:

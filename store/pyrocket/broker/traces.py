@@ -13,10 +13,9 @@ from concurrent.futures import Future
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.values import Delivery, Stored
-from pyrocket.broker.sends import SendOutcome, Sends, Sent
+from pyrocket.broker.sends import Sends, Sent
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceMessage, TraceQueue
 from pyrocket.engine.message_encoder import Origin, UniqueIds
-from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.receipt import delivery_id
 from pyrocket.formats.record import Host, host_text
@@ -35,7 +34,7 @@ from pyrocket.formats.trace import (
     Trace,
 )
 from pyrocket.store import Store, consumption_of
-from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.message import Message, SendResult, SendStatus
 from pyrocket.values.transactions import LocalTransactionState
 
 _INTERVAL_S = 0.1
@@ -57,11 +56,11 @@ class Traces:
         self._thread.start()
 
     def sent(
-        self, messages: Sequence[Sent], stored: "Future[list[SendOutcome]]", began_ms: int
+        self, messages: Sequence[Sent], stored: "Future[list[SendResult]]", began_ms: int
     ) -> None:
         """Trace messages when they are stored. The group is the topic, as in RocketMQ's proxy."""
 
-        def trace(done: "Future[list[SendOutcome]]") -> None:
+        def trace(done: "Future[list[SendResult]]") -> None:
             if done.exception() is None:
                 cost_ms = self._store.now() - began_ms
                 for sent, outcome in zip(messages, done.result(), strict=True):
@@ -168,7 +167,7 @@ class Traces:
         return Sent(Message(topic=self._topic, body=message.body, keys=message.keys), origin)
 
 
-def _pub(sent: Sent, outcome: SendOutcome, host: Host, began_ms: int, cost_ms: int) -> Pub:
+def _pub(sent: Sent, outcome: SendResult, host: Host, began_ms: int, cost_ms: int) -> Pub:
     message = sent.message
     delayed = NORMAL if message.deliver_at_ms is None else DELAYED
     return Pub(
@@ -183,7 +182,7 @@ def _pub(sent: Sent, outcome: SendOutcome, host: Host, began_ms: int, cost_ms: i
         body_length=len(message.body),
         cost_ms=cost_ms,
         message_type=HALF if sent.is_half else delayed,
-        offset_message_id=offset_message_id(*host, outcome.physical_offset),
+        offset_message_id=outcome.offset_msg_id,
         success=outcome.status is SendStatus.SEND_OK,
     )
 

@@ -28,8 +28,8 @@ local_transactions  executes transactions, and answers checks
 outgoing         the messages of a producer: checks, compression, batches
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make
-embedded         the calls to a store in the same process; `arrivals` wakes its pulls
-remote           the calls to brokers
+embedded         makes the calls to a store in the same process
+remote           makes the calls to brokers
 """
 
 import importlib

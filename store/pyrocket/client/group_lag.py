@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pyrocket.client.server import Server, server_of
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
-    from pyrocket.client.remote import RemoteTransport
+    from pyrocket.client.transport import ClientTransport
     from pyrocket.values.admin import GroupLag
     from pyrocket.wire.channel import Credentials
 
@@ -47,7 +47,7 @@ def _in_store(path: str | PathLike[str], group: str) -> _Lags:
 
 def _at_brokers(server: Server, group: str) -> _Lags:
     async def ask() -> _Lags:
-        transport = cast("RemoteTransport", await server.connect())
+        transport = await server.connect()
         try:
             return await _of_brokers(transport, group)
         finally:
@@ -57,7 +57,7 @@ def _at_brokers(server: Server, group: str) -> _Lags:
         return thread.submit(asyncio.run, ask()).result()
 
 
-async def _of_brokers(transport: "RemoteTransport", group: str) -> _Lags:
+async def _of_brokers(transport: "ClientTransport", group: str) -> _Lags:
     answers: list[_Lags] = []
     missing: list[GroupNotFoundError] = []
     for name in await transport.brokers():

@@ -68,13 +68,13 @@ def server_of(
 
 
 def _store(directory: str, *, create: bool) -> Server:
-    async def connect() -> ClientTransport:
+    async def opened() -> ClientTransport:
         # Clients of brokers need neither a store nor a broker library.
-        from pyrocket.client.embedded import EmbeddedTransport
+        from pyrocket.client.embedded import connect
 
-        return await EmbeddedTransport.open(directory, create=create)
+        return await connect(directory, create=create)
 
-    return Server(("path", directory), connect)
+    return Server(("path", directory), opened)
 
 
 def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> Server:
@@ -85,9 +85,9 @@ def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> S
     key = text if is_url else addresses
     given = credentials or Credentials()
 
-    async def connect() -> ClientTransport:
-        from pyrocket.client.remote import RemoteTransport
+    async def opened() -> ClientTransport:
+        from pyrocket.client.remote import connect
 
-        return await RemoteTransport.open(addresses, given)
+        return await connect(addresses, given)
 
-    return Server(("endpoint", key, given), connect)
+    return Server(("endpoint", key, given), opened)

@@ -13,7 +13,8 @@ from pyrocket.engine.reader import Reader
 from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
-from pyrocket.metadata.identity import load_identity, warn_of_differences
+from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences
+from pyrocket.metadata.topics import Topics
 
 T = TypeVar("T")
 _making = RLock()
@@ -48,18 +49,28 @@ class Engine:
         self.layout, self.clock = layout, clock
         self._writer = None if read_only else Writer(layout, config, clock, recovery, hooks)
         self._is_closed = False
-        if self._writer is None:
-            identity = load_identity(layout, config)
-            files = StoreFiles.to_read(layout, identity.config)
-        else:
-            identity, files = self._writer.identity, self._writer.files
-        warn_of_differences(layout, config, identity.config)
-        self.reader = Reader(layout, identity, clock, files)
+        self._identity = self._writer.identity if self._writer else load_identity(layout, config)
+        warn_of_differences(layout, config, self._identity.config)
+        self.topics = Topics(layout, clock)
+        if self._writer is not None:
+            _ = self.reader
+
+    @lazy_property
+    def reader(self) -> Reader:
+        """The reader. A store that is open for reading creates it on first use, staging never."""
+        identity, writer = self._identity, self._writer
+        files = writer.files if writer else StoreFiles.to_read(self.layout, identity.config)
+        return Reader(self.layout, identity, self.clock, files, self.topics)
+
+    @property
+    def identity(self) -> Identity:
+        """The identity of the store, as the reader knows it."""
+        return self.reader.identity if "reader" in vars(self) else self._identity
 
     @property
     def config(self) -> StoreConfig:
         """The settings in effect: settings saved in the directory override the given ones."""
-        return self.reader.identity.config
+        return self.identity.config
 
     @property
     def read_only(self) -> bool:
@@ -89,7 +100,8 @@ class Engine:
                 writer.close(clean=clean)
         finally:
             self._writer = None
-            self.reader.close()
+            if "reader" in vars(self):
+                self.reader.close()
 
     def _refusal(self) -> StoreReadOnlyError:
         return StoreReadOnlyError(

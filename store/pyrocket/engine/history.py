@@ -7,9 +7,10 @@ mark.
 
 from collections.abc import Mapping
 
-from pyrocket.base.arguments import check_numbers, check_text
+from pyrocket.base.arguments import check_numbers, check_offsets, check_text, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
+from pyrocket.index.queues.log_marks import holds, newest_mark
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.values.message import LogMark
 
@@ -43,7 +44,14 @@ class History:
         Before using these offsets again, a caller passes the mark to `holds`. Returns None if all
         messages before the offsets have been deleted. Reads 20 bytes per queue.
         """
-        return self._reader.mark(offsets)
+        check_offsets(offsets)
+        table = self._reader.files.queues
+        ends = [
+            (table.get(topic, queue_id), end)
+            for topic, queues in offsets.items()
+            for queue_id, end in queues.items()
+        ]
+        return newest_mark(self._reader.log, ends)
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the marked message, and thus the log before it, is unchanged.
@@ -51,4 +59,5 @@ class History:
         False after the store was restored from an older copy; None if the message was deleted with
         its log file. Reads 88 bytes.
         """
-        return self._reader.holds(mark)
+        check_type(LogMark, "Use the result of `Store.history.mark`.", mark=mark)
+        return holds(self._reader.log, mark, self._reader.log_end())

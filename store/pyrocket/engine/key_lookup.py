@@ -183,9 +183,9 @@ class Lookup:
     def locate(self, wanted: LookupRequest) -> LookupResult:
         """Return the locations of all messages that match the request.
 
-        `Store.raw.slices_at` reads them. Only messages that can currently be read from their topics
-        are found. The key index is read once for all keys and ids. Raises StoreDamagedError if a
-        message is corrupt.
+        `StoreSource.slices_at` reads them. Only messages that can currently be read from their
+        topics are found. The key index is read once for all keys and ids. Raises StoreDamagedError
+        if a message is corrupt.
         """
         check_type(LookupRequest, "Use a pyrocket.LookupRequest(topics=…, keys=…).", wanted=wanted)
         check_texts(topics=wanted.topics, keys=wanted.keys, ids=wanted.ids)

@@ -11,12 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pyrocket.base.arguments import (
-    check_all_numbers,
     check_numbers,
-    check_offsets,
     check_place,
-    check_ranges,
-    check_type,
 )
 from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none
@@ -36,7 +32,6 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.log_marks import holds, newest_mark
 from pyrocket.index.queues.offsets import (
     cut_by_bytes,
     log_offsets_at,
@@ -45,12 +40,13 @@ from pyrocket.index.queues.offsets import (
     store_time,
 )
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.scanner import Run, Scanner, read_messages
+from pyrocket.index.queues.scanner import Scanner, read_messages, slice_of_runs, slices_at
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import Topics
-from pyrocket.values.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
+from pyrocket.values.lookup import MessageLocations
+from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.values.topics import TopicConfig
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
@@ -67,11 +63,13 @@ class Reader:
 
     recovery_seconds, poll_seconds = 60.0, 0.02
 
-    def __init__(self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles) -> None:
+    def __init__(
+        self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles, topics: Topics
+    ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         self.files, self._log, self._queues = files, files.log, files.queues
         self._scanner = Scanner(self._log, identity.config.broker_name, self._wait_for_recovery)
-        self.topics = Topics(layout, clock)
+        self.topics = topics
         self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
@@ -156,17 +154,29 @@ class Reader:
         """
         self.check_range(topic, queue_id, start, end)
         queue = self._queues.get(topic.name, queue_id)
-        return self._scanner.slices(queue, start, end, where=where, tally=tally)
+        return self._scanner.scan(queue, start, end, where=where, tally=tally)
 
-    def runs(self, topic: str, ranges: Sequence[tuple[int, int, int]]) -> list[Run] | None:
-        """Return each (queue id, start, end) with its queue; None if one is not available."""
-        check_ranges(ranges)
+    def joined_slice(
+        self,
+        topic: TopicConfig,
+        ranges: Sequence[tuple[int, int, int]],
+        where: MessageFilter,
+        tally: ScanTally,
+    ) -> RecordSlice | None:
+        """Return each (queue id, start, end) as one slice; see `StoreSource.joined_slice`."""
         bound, log_start = self.bound(), self._log.first_offset()
         for queue_id, start, end in ranges:
-            known = self._range(topic, queue_id, bound, log_start)
+            known = self._range(topic.name, queue_id, bound, log_start)
             if not known.minimum <= start <= end <= known.maximum:
                 return None
-        return [(self._queues.get(topic, each), start, end) for each, start, end in ranges]
+        runs = [(self._queues.get(topic.name, each), start, end) for each, start, end in ranges]
+        return slice_of_runs(self._log, runs, self.identity.config.broker_name, where, tally)
+
+    def located(
+        self, locations: MessageLocations, where: MessageFilter, tally: ScanTally
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at locations; see `StoreSource.slices_at`."""
+        return slices_at(self._log, locations, self.identity.config.broker_name, where, tally)
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
         """Return the offset range of any queue; its topic may be missing from the topic table."""
@@ -177,7 +187,7 @@ class Reader:
 
         The range is not checked beforehand. Raises OffsetOutOfRangeError, StoreDamagedError.
         """
-        return self._scanner.slices(self._queues.get(topic, queue_id), start, end, in_place=True)
+        return self._scanner.scan(self._queues.get(topic, queue_id), start, end, in_place=True)
 
     def log_offsets_at(self, topic: str, queue_id: int, offsets: Ints) -> Ints:
         """Return the log offsets of messages at ascending queue offsets, -1 if missing."""
@@ -201,16 +211,16 @@ class Reader:
         return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
-        """Return the range of the log that contains [start, end), and its approximate size."""
-        check_place(topic, queue_id, start=start, end=end)
+        """Return the log range that contains [start, end), and the messages' approximate size.
+
+        The size is exact for up to 256 messages. All values are 0 if none of the messages exists.
+        """
         return span_of(self._queues.get(topic, queue_id), start, end)
 
     def cut_by_bytes(
         self, topic: str, queue_id: int, start: int, end: int, marks: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
-        check_place(topic, queue_id, start=start, end=end)
-        check_all_numbers(marks=marks)
+        """Return the highest offset within each size limit; see `StoreSource.split_at_bytes`."""
         return cut_by_bytes(self._queues.get(topic, queue_id), start, end, marks)
 
     def offset_by_time(self, topic: TopicConfig, queue_id: int, timestamp_ms: int) -> int:
@@ -218,21 +228,6 @@ class Reader:
         known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
         return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
-
-    def mark(self, offsets: Mapping[str, Mapping[int, int]]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets; None if there is none."""
-        check_offsets(offsets)
-        ends = [
-            (self._queues.get(topic, queue_id), end)
-            for topic, queues in offsets.items()
-            for queue_id, end in queues.items()
-        ]
-        return newest_mark(self._log, ends)
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log still has the marked message; None if unknown."""
-        check_type(LogMark, "Use the result of `Store.history.mark`.", mark=mark)
-        return holds(self._log, mark, self.log_end())
 
     def close(self) -> None:
         """Close all files."""

@@ -29,16 +29,12 @@ from pyrocket.values.topics import TopicConfig
 class Sender:
     """Sends into one store; safe to share between threads."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._topics, self._config = engine, engine.reader.topics, engine.config
-        self._outgoing = MessageEncoder(self._config, engine.clock)
+    def __init__(self, engine: Engine, outgoing: MessageEncoder) -> None:
+        """`outgoing` is the encoder for this store's messages."""
+        self._engine, self._topics, self._config = engine, engine.topics, engine.config
+        self.outgoing = outgoing
         self._queue = GroupAppend(self._check_topics)
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
-
-    @property
-    def outgoing(self) -> MessageEncoder:
-        """The encoder for this store's messages."""
-        return self._outgoing
 
     def append(self, message: Message) -> SendResult:
         """Append one message."""
@@ -46,7 +42,7 @@ class Sender:
         if not isinstance(message, Message):
             check_message_kinds(message)
         route_to = self.route(message.topic)
-        encoded = self._outgoing.encode_message(message, route_to)
+        encoded = self.outgoing.encode_message(message, route_to)
         self._create_system_topics(writer, [encoded.record])
         (appended,) = self._queue.append(writer, [encoded.record])
         status = self.flush(writer)
@@ -71,13 +67,13 @@ class Sender:
     ) -> AppendResult:
         """Append all rows or none; with `whole`, this also holds after a power loss."""
         writer = self._engine.writer
-        columns = check_send_batch(batch, self._outgoing.max_message_bytes)
+        columns = check_send_batch(batch, self.outgoing.max_message_bytes)
         if first_queue is not None:
             check_whole("first_queue", first_queue)
         if not len(columns):
             return AppendResult(0, 0, writer.page[PUBLISHED])
         start = random.randrange(1024) if first_queue is None else first_queue
-        encoded = self._outgoing.encode_rows(batch, columns, topic, start, self.route)
+        encoded = self.outgoing.encode_rows(batch, columns, topic, start, self.route)
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(one.batch.sizes.sum()) for one in appended)
@@ -124,7 +120,7 @@ class Sender:
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for the delayed messages of the batches."""
-        queues = self._outgoing.delays.rooms({one.topic for one in batches})
+        queues = self.outgoing.delays.rooms({one.topic for one in batches})
         if queues and lacking_topics(queues, self._known(writer)):
             with writer.exclusive():
                 ensure_topics(writer, self._topics, queues)
@@ -141,7 +137,7 @@ class Sender:
 
     def encode(self, message: Message, route: TopicRoute, origin: Origin) -> EncodedMessage:
         """Encode a message sent by a client as a record. Raises MessageError."""
-        return self._outgoing.encode_message(message, route, origin)
+        return self.outgoing.encode_message(message, route, origin)
 
     def route(self, name: str) -> TopicRoute:
         """Return the route for a topic; a missing topic is created if the store is configured so.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyrocket.errors import (
     PyrocketError,
@@ -13,10 +13,10 @@ from pyrocket.errors import (
 )
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
-from pyrocket.values.routes import Route
+from pyrocket.values.routes import Route, TopicSettings
 from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.channel import SERVICE, Credentials
-from pyrocket.wire.messages import values_of
+from pyrocket.wire.messages import value_of
 
 if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
@@ -28,19 +28,6 @@ _AGAIN_S = 1
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class TopicSettings(NamedTuple):
-    """The settings of a topic by broker.
-
-    Attributes:
-        live: At the live brokers.
-        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
-            those that this client has known.
-    """
-
-    live: Mapping[str, TopicConfig]
-    gone: Mapping[str, TopicConfig]
 
 
 class RemoteBrokers:
@@ -181,8 +168,7 @@ class RemoteBrokers:
         except PyrocketError as error:
             why = error
         else:
-            created: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
-            return created
+            return value_of(reply, TopicConfig)
         _log.warning("the topic %s is not created at %s: %s", topic, broker, why)
         return why
 
@@ -234,7 +220,7 @@ class RemoteBrokers:
                 raise
             _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
             return None
-        found: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+        found = value_of(reply, TopicConfig)
         self._remember(topic, broker, found)
         return found
 

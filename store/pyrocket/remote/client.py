@@ -5,20 +5,24 @@ documents for each call why repeating it is harmless. Channels do not survive a 
 process opens its own.
 """
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 import grpc
+from google.protobuf.message import Message
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
 from pyrocket.wire.channel import SERVICE, method_of
 from pyrocket.wire.errors import carried_error
-from pyrocket.wire.messages import fill
+from pyrocket.wire.messages import fill, values_of
 from pyrocket.wire.tls_errors import tls_mismatch
 
 _ONCE = ("Append", "SendMessages")
@@ -30,6 +34,9 @@ _LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
 """Calls limited only by the total timeout, because their duration depends on the store's size."""
 
 _Reply = TypeVar("_Reply")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Method = Callable[Concatenate[Any, _P], _R]
 
 
 @dataclass(frozen=True)
@@ -233,3 +240,44 @@ def _was_cancelled(error: Any) -> bool:
     Calls on a channel that this process has closed have the same code, but other details.
     """
     return error.code() == grpc.StatusCode.CANCELLED and error.details() != "Channel closed!"
+
+
+class RemoteMethod(Generic[_P, _R]):
+    """A method of an object with a `client`, which makes a call with one reply.
+
+    The arguments are the fields of the request. The reply is converted to the type that the method
+    returns.
+    """
+
+    def __init__(self, call: str, method: "_Method[_P, _R]") -> None:
+        self._call, self._method = call, method
+        self._signature = inspect.signature(method)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable[_P, _R]:
+        """Return the method of an object; for a class, the method that it was made from."""
+        return partial(self._of, instance) if instance else cast("Callable[_P, _R]", self._method)
+
+    @cached_property
+    def _kind(self) -> Any:
+        return get_type_hints(self._method)["return"]
+
+    def _of(self, instance: Any, *given: Any, **named: Any) -> Any:
+        bound = self._signature.bind(instance, *given, **named)
+        bound.apply_defaults()
+        _, *arguments = bound.arguments.items()
+        client: Client = instance.client
+        return value_of(client.call(self._call, **dict(arguments)), self._kind)
+
+
+def remote(call: str) -> Callable[["_Method[_P, _R]"], RemoteMethod[_P, _R]]:
+    """Return a decorator that makes a method call the broker; its body is not executed."""
+    return partial(RemoteMethod, call)
+
+
+def value_of(reply: Message, kind: Any) -> Any:
+    """Return the value of a reply, or the dataclass whose fields are those of the reply."""
+    if kind is NoneType:
+        return None
+    if "value" in reply.DESCRIPTOR.fields_by_name:
+        return values_of(reply, {"value": kind})["value"]
+    return kind(**values_of(reply, get_type_hints(kind)))

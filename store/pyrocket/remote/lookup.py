@@ -1,4 +1,4 @@
-"""Finds the brokers of topics through name servers, for clients."""
+"""Finds the brokers of topics through name servers, and tells name servers from brokers."""
 
 import logging
 import random
@@ -7,12 +7,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import grpc
 
 from pyrocket.base.arguments import parse_address
-from pyrocket.errors import OptionError, PyrocketError, TransportError
+from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remote.connection import Connection
 from pyrocket.values.routes import BrokerData, Route
 from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
@@ -22,6 +23,9 @@ from pyrocket.wire.messages import fill, values_of
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3
 _MAX_BYTES = 65_536
+OTHER_SERVER = "PROTOCOL_UNKNOWN"
+"""The code of a first call that a gRPC server which is no broker has answered."""
+
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -168,3 +172,34 @@ def _answer(
         raise call_error(connection.address, call, error, dates) from None
     value: _Value = values_of(reply.FromString(found), {"value": kind})["value"]
     return value
+
+
+def is_broker(greet: Callable[[], object]) -> bool:
+    """Whether a broker answers its first call, `greet`, or another gRPC server.
+
+    Raises the other errors of the call.
+    """
+    try:
+        greet()
+    except UnsupportedError as error:
+        if error.code != OTHER_SERVER:
+            raise
+        return False
+    return True
+
+
+def live_brokers(addresses: Sequence[str], credentials: Credentials) -> dict[str, str]:
+    """Return the addresses of the live brokers by name, as name servers know them.
+
+    Raises UnsupportedError (PROTOCOL_UNKNOWN) for addresses of other servers, TransportError.
+    """
+    with closing(RouteLookup(addresses, credentials)) as lookup:
+        try:
+            return lookup.brokers()
+        except UnsupportedError:
+            raise UnsupportedError(
+                f"The gRPC server at {','.join(addresses)} is neither a pyrocket broker nor a name"
+                " server.",
+                remedy="Use the address of a `pyrocket broker` or a `pyrocket nameserver`.",
+                code=OTHER_SERVER,
+            ) from None

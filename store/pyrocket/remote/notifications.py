@@ -13,8 +13,8 @@ from pyrocket.remote.broker import RemoteBroker
 _PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 20.0
 
-Received = Callable[[str, Any], None]
-"""Called with a broker and a notification; with None after notifications may have been lost."""
+Received = Callable[[Any], None]
+"""Called with a notification; with None after notifications may have been lost."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +82,11 @@ class Notifications:
                     "Notifications", **watch.request
                 ):
                     pause = _PAUSE_S
-                    watch.received(broker, notification)
+                    watch.received(notification)
             except PyrocketError as error:
                 _log.info("the notifications of %s are followed again later: %s", broker, error)
             except Exception as error:
                 self._failures.task(f"the notifications of {broker} are followed again", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-            watch.received(broker, None)
+            watch.received(None)

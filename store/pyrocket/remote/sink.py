@@ -1,23 +1,23 @@
+# mypy: disable-error-code="empty-body"
 """`RemoteSink`: writes to a store through its broker."""
 
 import copy
 import random
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.remote.client import Client
+from pyrocket.remote.client import Client, remote, value_of
 from pyrocket.remote.source import RemoteSource
 from pyrocket.remote.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import SinkBatch
@@ -28,12 +28,10 @@ from pyrocket.values.message import (
     MessageQueue,
     OutgoingMessage,
     SendResult,
-    SendStatus,
 )
 from pyrocket.values.sink import FAIL, Published, Staged
 from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.channel import CLIENTS
-from pyrocket.wire.messages import values_of
 
 MAX_APPEND_BYTES = 8 << 20
 """Larger batches are staged and published, so that the broker does not hold them in memory."""
@@ -53,7 +51,7 @@ class RemoteSink:
 
         Writes create a missing topic only if the broker's `auto_create_topics` is set, too.
         """
-        self._client, self._source = client, RemoteSource(client)
+        self.client, self._source = client, RemoteSource(client)
         self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
         hello = self._source.hello
         longest = self._config.timer_max_delay_ms
@@ -73,7 +71,7 @@ class RemoteSink:
     def within(self, seconds: float) -> "RemoteSink":
         """Return a sink of the same broker whose calls have this total timeout."""
         sink = copy.copy(self)
-        sink._client = self._client.within(seconds)
+        sink.client = self.client.within(seconds)
         return sink
 
     @property
@@ -84,12 +82,11 @@ class RemoteSink:
     @cached_property
     def retention(self) -> Retention | None:
         """How long messages are kept, as of the first access; None means forever."""
-        return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
+        return value_of(self.client.call("Retention"), Retention | None)
 
+    @remote("Prepare")
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
-        reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
-        return values_of(reply, {"value": TopicConfig})["value"]
 
     def send(self, message: Message, create: bool = False) -> SendResult:
         """Append one message; with `create` a missing topic is created.
@@ -101,10 +98,9 @@ class RemoteSink:
         route = self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
         queue = MessageQueue(name, "", self._encoder.queue_of(message, route))
         now_ms = self._source.now_ms()
-        head = replace(message, body=b"", keys=keys_of(message) if message.keys else ())
-        sent = OutgoingMessage(head, message.body, self._ids.one(), now_ms)
-        reply = self._client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
-        (result,) = values_of(reply, {"value": list[SendResult]})["value"]
+        sent = OutgoingMessage(message, message.body, self._ids.one(), now_ms).as_sent()
+        reply = self.client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
+        (result,) = value_of(reply, list[SendResult])
         return result
 
     def append(
@@ -141,8 +137,8 @@ class RemoteSink:
         size = self._block_bytes
         parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
         blocks = (block for part in parts for block in blocks_of(part, size))
-        reply = self._client.call("Append", topics=routes.used, records=blocks)
-        return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
+        reply = self.client.call("Append", topics=routes.used, records=blocks)
+        return value_of(reply, AppendResult)
 
     def _append_once(
         self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None, identity: str
@@ -186,7 +182,7 @@ class RemoteSink:
         check_whole("attempt", attempt)
         self._known.clear()
         place = BrokerStaging(
-            self._client,
+            self.client,
             self.store_id,
             lambda name: self._planned(name).queues,
             self._block_bytes,
@@ -207,7 +203,7 @@ class RemoteSink:
         The broker also stores the identity of an `anonymous` batch, so that the call can be
         repeated after a lost reply.
         """
-        reply = self._client.call(
+        reply = self.client.call(
             "Publish",
             batch=batch,
             staged=staged,
@@ -215,16 +211,16 @@ class RemoteSink:
             on_gap=on_gap,
             create=self._creates,
         )
-        return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
+        return value_of(reply, Published)
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete staged rows that will not be published."""
         if any(one.name for one in staged):
-            self._client.call("Discard", staged=staged)
+            self.client.call("Discard", staged=staged)
 
+    @remote("Flush")
     def flush(self) -> None:
         """Flush everything appended before the call."""
-        self._client.call("Flush")
 
     def close(self, *, clean: bool = True) -> None:
         """Close the connection."""

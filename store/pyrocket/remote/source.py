@@ -1,10 +1,11 @@
+# mypy: disable-error-code="empty-body"
 """`RemoteSource`: reads a store through its broker, as `broker.source.StoreSource` does locally."""
 
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,29 +13,18 @@ from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice, empty_slice
-from pyrocket.remote.client import Client
+from pyrocket.remote.client import Client, remote
 from pyrocket.remote.version_watch import VersionWatch
-from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
-from pyrocket.values.message import (
-    ByteSpan,
-    LogMark,
-    MessageQueue,
-    QueueOffsets,
-    QueueRange,
-    SourceIdentity,
-)
-from pyrocket.values.source import Part, ReadPlan, RunningState, TablePart
+from pyrocket.values.lookup import MessageLocations
+from pyrocket.values.message import MessageQueue, QueueRange, SourceIdentity
+from pyrocket.values.source import BrokerCalls, Part, RunningState, TablePart
 from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.blocks import blocks_in
-from pyrocket.wire.messages import values_of
 
 if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
 
 _NO_END = 2**63 - 1
-
-_Offsets = dict[MessageQueue, int]
-_Bounds = dict[MessageQueue, QueueOffsets]
 
 
 class RemoteSource:
@@ -43,9 +33,6 @@ class RemoteSource:
     def __init__(self, client: Client, watch: VersionWatch | None = None) -> None:
         self.client, self.watch = client, watch or VersionWatch(client)
 
-    def _value(self, call: str, kind: Any, **arguments: Any) -> Any:
-        return values_of(self.client.call(call, **arguments), {"value": kind})["value"]
-
     @cached_property
     def hello(self) -> "HelloReply":
         """The broker's reply to the first call. Raises UnsupportedError."""
@@ -53,10 +40,9 @@ class RemoteSource:
         self._asked_at = time.monotonic()
         return hello
 
+    @remote("Status")
     def status(self) -> RunningState:
         """Return the broker's current state."""
-        reply = self.client.call("Status")
-        return RunningState(**values_of(reply, get_type_hints(RunningState)))
 
     def greet(self) -> None:
         """Repeat the first call, and replace `hello`."""
@@ -92,56 +78,28 @@ class RemoteSource:
         """Return False: a broker recovers its store before it serves clients."""
         return False
 
-    def plan(self, topics: Collection[str]) -> ReadPlan:
-        """Return what the planning of a micro-batch reads, with the bounds of these topics."""
-        reply = self.client.call("Plan", topics=list(topics))
-        return ReadPlan(**values_of(reply, get_type_hints(ReadPlan)))
-
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""
-        return {topic.name: topic for topic in self._value("Topics", list[TopicConfig])}
+        return {topic.name: topic for topic in self._topics()}
 
-    def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which suggests the nearest name."""
-        return self._value("Topic", TopicConfig, name=name)
+    @remote("Topics")
+    def _topics(self) -> list[TopicConfig]: ...
 
-    def bounds(self, topics: Collection[str]) -> _Bounds:
-        """Return the minimum and maximum offset of each read queue of the topics."""
-        return self._value("Bounds", _Bounds, topics=list(topics))
-
-    def queue_bounds(self, queues: Collection[MessageQueue]) -> _Bounds:
-        """Return the minimum and maximum offset of each of these queues."""
-        return self._value("QueueBounds", _Bounds, queues=list(queues))
-
-    def retired(self, topics: Collection[str]) -> _Bounds:
-        """Return former read queues that still have messages."""
-        return self._value("Retired", _Bounds, topics=list(topics))
-
-    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> _Offsets:
-        """Return for each queue the offset of the first message stored at or after a time."""
-        return self._value("OffsetsAt", _Offsets, times_ms=times_ms)
-
-    def truncations(self, epochs: Mapping[str, int], queues: Collection[MessageQueue]) -> _Offsets:
-        """Return the new end offset of each queue that a recovery after these epochs truncated."""
-        return self._value("Truncations", _Offsets, epochs=epochs, queues=list(queues))
-
-    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets."""
-        return self._value("Mark", LogMark | None, offsets=offsets)
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Whether the log has the marked message."""
-        return self._value("Holds", bool | None, mark=mark)
-
-    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return the location of each range in the log, and its approximate size in bytes."""
-        return self._value("Sizes", list[ByteSpan], ranges=ranges)
-
-    def split_at_bytes(
-        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
-    ) -> list[list[tuple[int, int]]]:
-        """Return the highest offset within each size limit; see `RawReads.cut_by_bytes`."""
-        return self._value("SplitAtBytes", list[list[tuple[int, int]]], splits=splits)
+    topic = remote("Topic")(BrokerCalls.topic)
+    plan = remote("Plan")(BrokerCalls.plan)
+    bounds = remote("Bounds")(BrokerCalls.bounds)
+    queue_bounds = remote("QueueBounds")(BrokerCalls.queue_bounds)
+    retired = remote("Retired")(BrokerCalls.retired)
+    offsets_at = remote("OffsetsAt")(BrokerCalls.offsets_at)
+    truncations = remote("Truncations")(BrokerCalls.truncations)
+    mark = remote("Mark")(BrokerCalls.mark)
+    holds = remote("Holds")(BrokerCalls.holds)
+    sizes = remote("Sizes")(BrokerCalls.sizes)
+    split_at_bytes = remote("SplitAtBytes")(BrokerCalls.split_at_bytes)
+    committed = remote("Committed")(BrokerCalls.committed)
+    commit = remote("Commit")(BrokerCalls.commit)
+    locate = remote("Locate")(BrokerCalls.locate)
+    plan_view = remote("PlanView")(BrokerCalls.plan_view)
 
     def slices(
         self,
@@ -198,10 +156,6 @@ class RemoteSource:
         queues = [each.queue for each in asked]
         return blocks_in(replies, queues, self.hello.log_file_bytes, tally)
 
-    def locate(self, request: LookupRequest) -> LookupResult:
-        """Return the locations of the messages with the requested keys or ids."""
-        return self._value("Locate", LookupResult, request=request)
-
     def slices_at(
         self,
         locations: MessageLocations,
@@ -227,19 +181,6 @@ class RemoteSource:
                 if not error.repeat_is_safe or not pauses.wait():
                     raise
                 tally.entries = first + len(locations) - len(left)
-
-    def plan_view(
-        self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
-    ) -> Sequence[Part]:
-        """Return the parts of a view."""
-        return self._value(
-            "PlanView",
-            list[Part],
-            view=view,
-            topics=topics,
-            group=group,
-            skips_damage=skips_damage,
-        )
 
     def read_view(
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
@@ -273,16 +214,6 @@ class RemoteSource:
             "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
         ):
             yield from pa.ipc.open_stream(reply)
-
-    def committed(self, group: str, topics: Collection[str] | None = None) -> _Offsets:
-        """Return the offsets that a group has committed, in these topics or in all."""
-        return self._value("Committed", _Offsets, group=group, topics=topics)
-
-    def commit(
-        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
-    ) -> _Offsets:
-        """Commit durably, and return the group's offsets in these topics."""
-        return self._value("Commit", _Offsets, group=group, offsets=offsets, backwards=backwards)
 
     def deliver_due(self) -> bool:
         """Return False: the broker delivers due messages."""

@@ -19,12 +19,13 @@ import grpc
 import grpc.aio
 
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import COPIES, Incoming, Limits, Origin
 from pyrocket.server.service import Call
-from pyrocket.server.threads import Threads, Work
+from pyrocket.server.threads import Threads
 from pyrocket.wire.allocator import keep_blocks, release_blocks
 from pyrocket.wire.errors import status_of
 

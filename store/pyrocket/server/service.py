@@ -11,12 +11,12 @@ from google.protobuf.message import Message as ProtoMessage
 
 from pyrocket.base.config import Retention
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.work import Answers, Work
 from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.server.requests import parsed
-from pyrocket.server.threads import Work
-from pyrocket.values.admin import AtTime, GroupConfig, LiveMember, Place
+from pyrocket.values.admin import AtTime, GroupConfig, GroupLag, LiveMember, Place
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
 from pyrocket.values.source import Part, ReadPlan
@@ -30,11 +30,6 @@ BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
-
-Answers = Mapping[str, Callable[..., Any]]
-"""The methods that answer calls, by the names of the calls; their arguments are named like the
-fields of the requests.
-"""
 
 _MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
@@ -98,6 +93,7 @@ class BulkService:
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._source, self._run = broker, broker.source, uuid4().hex
+        self._store = broker.store
 
     def plan(self, topics: Sequence[str]) -> ReadPlan:
         """Return what the planning of a micro-batch reads of the store."""
@@ -109,7 +105,32 @@ class BulkService:
 
     def groups(self) -> list[GroupConfig]:
         """Return all consumer groups."""
-        return [*self._broker.admin.groups().values()]
+        return [*self._store.groups.all().values()]
+
+    def lag(self, group: str) -> list[GroupLag]:
+        """Return the lag of one group. Raises GroupNotFoundError."""
+        return self._store.groups.lag(self._store.groups.get(group).name)
+
+    def update_topic(
+        self,
+        name: str,
+        read_queues: int | None,
+        write_queues: int | None,
+        perm: int | None,
+        message_type: str | None,
+        ordered: bool | None,
+    ) -> TopicConfig:
+        """Change the given attributes of a topic, and the type of its messages."""
+        topics = self._store.topics
+        if message_type is not None:
+            topics.set_message_type(name, message_type)
+        return topics.update(
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, ordered=ordered
+        )
+
+    def message_type(self, name: str) -> str:
+        """Return the type of a topic's messages. Raises TopicNotFoundError."""
+        return self._store.topics.message_type(self._store.topics.get(name).name)
 
     def members(self, group: str) -> list[LiveMember]:
         """Return a group's live members."""
@@ -148,9 +169,9 @@ class BulkService:
 
     def retention(self) -> Retention | None:
         """Return how long messages are kept; None means forever."""
-        return self._broker.admin.retention
+        return self._store.retention
 
-    def slices(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
+    def blocks(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
         return blocks_of(self._windows(ranges, where, tally), tally, ranges)
@@ -169,7 +190,7 @@ class BulkService:
                 yield from self._source.slices([window], where=where, tally=tally)
                 yield None
 
-    def joined_slice(
+    def joined_block(
         self, ranges: Sequence[QueueRange], where: MessageFilter | None
     ) -> Iterator[bytes]:
         """Yield small ranges of one topic as one block; nothing if their total is too large."""
@@ -177,14 +198,14 @@ class BulkService:
         part = self._source.joined_slice(ranges, where=where, tally=tally)
         return iter(()) if part is None else blocks_of([part], tally)
 
-    def slices_at(
+    def blocks_at(
         self, locations: MessageLocations, where: MessageFilter | None
     ) -> Iterator[bytes]:
         """Yield the messages at locations as blocks."""
         tally = ScanTally()
         return blocks_of(self._source.slices_at(locations, where=where, tally=tally), tally)
 
-    def read_view(
+    def view_rows(
         self, part: Part, columns: Sequence[str], topics: Sequence[str], verify_crc: bool
     ) -> Iterator[bytes]:
         """Yield rows of a view: each reply is one batch in Arrow's streaming format."""
@@ -216,17 +237,17 @@ class BulkService:
             "Locate": source.locate,
             "PlanView": source.plan_view,
             "Committed": source.committed,
-            "Slices": self.slices,
-            "JoinedSlice": self.joined_slice,
-            "SlicesAt": self.slices_at,
-            "ReadView": self.read_view,
+            "Slices": self.blocks,
+            "JoinedSlice": self.joined_block,
+            "SlicesAt": self.blocks_at,
+            "ReadView": self.view_rows,
             "Groups": self.groups,
             "Members": self.members,
             "Retention": self.retention,
         }
 
     def _writes(self) -> Answers:
-        broker, sink, admin = self._broker, self._broker.sink, self._broker.admin
+        broker, store, sink = self._broker, self._store, self._broker.sink
         return {
             "Commit": self.commit,
             "Prepare": sink.prepare,
@@ -236,18 +257,18 @@ class BulkService:
             "Publish": sink.publish,
             "Discard": sink.discard,
             "Flush": sink.flush,
-            "CreateTopic": admin.create_topic,
-            "UpdateTopic": admin.update_topic,
-            "MessageType": admin.message_type,
+            "CreateTopic": store.topics.create,
+            "UpdateTopic": self.update_topic,
+            "MessageType": self.message_type,
             "DeleteTopic": broker.delete_topic,
-            "Group": admin.group,
-            "Lag": admin.lag,
-            "CreateGroup": admin.create_group,
-            "UpdateGroup": admin.update_group,
+            "Group": store.groups.get,
+            "Lag": self.lag,
+            "CreateGroup": store.groups.create,
+            "UpdateGroup": store.groups.update,
             "ResetGroup": self.reset_group,
             "DeleteGroup": broker.delete_group,
-            "SetRetention": admin.set_retention,
-            "Clean": admin.clean,
+            "SetRetention": store.set_retention,
+            "Clean": store.clean,
         }
 
 

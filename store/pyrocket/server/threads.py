@@ -5,32 +5,14 @@ while a receive scans many messages of a queue, the acks of its group wait, but 
 """
 
 from collections.abc import Awaitable, Callable
-from enum import Enum
 from typing import TypeVar
 
 from pyrocket.base.loop_threads import LoopThreads
+from pyrocket.broker.work import Work
 
 _THREADS = 8
 
 _Value = TypeVar("_Value")
-
-
-class Work(Enum):
-    """The kind of work of a call.
-
-    READ: Reads.
-    SEND: Encodes the messages of a request. One thread is faster than several, because switching
-        between threads takes longer than encoding a message.
-    WRITE: May wait for the write lock or the disk.
-    RECEIVE: Delivers messages to a group.
-    CHANGE: Changes the state of a group or a client; may wait for a receive of the group.
-    """
-
-    READ = "read"
-    SEND = "send"
-    WRITE = "write"
-    RECEIVE = "receive"
-    CHANGE = "change"
 
 
 class Threads:

@@ -10,6 +10,7 @@ from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.engine.reader_delivery import ReaderDelivery
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
@@ -28,7 +29,7 @@ from pyrocket.values.admin import CleanReport
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:
     """Return the recovery steps of the services, which every writer of a store needs."""
     return RecoveryHooks(
-        after_unclean_end=[EmptyBatches(layout, clock).record_unclean_end],
+        after_unclean_end=[lambda ms: EmptyBatches(layout, clock).record_unclean_end(ms)],
         after_recovery=[partial(recover_timers, layout), skip_delivered],
         before_cursor_save=[lambda: TimerIndex(layout.timers).sync()],
     )
@@ -51,14 +52,19 @@ class Services:
         )
 
     @lazy_property
+    def encoder(self) -> MessageEncoder:
+        """Encodes messages."""
+        return MessageEncoder(self.engine.config, self.engine.clock)
+
+    @lazy_property
     def sender(self) -> Sender:
         """Sends messages."""
-        return Sender(self.engine)
+        return Sender(self.engine, self.encoder)
 
     @lazy_property
     def sink(self) -> Sink:
         """Publishes batches atomically, exactly once."""
-        return Sink(self.engine, self.sender.outgoing)
+        return Sink(self.engine, self.encoder)
 
     @lazy_property
     def consumption(self) -> Consumption:
@@ -73,7 +79,7 @@ class Services:
     @lazy_property
     def timers(self) -> Timers:
         """Delivers messages with due times of their own."""
-        return Timers(self.engine, self.sender.outgoing, Lookup(self.engine))
+        return Timers(self.engine, self.encoder, Lookup(self.engine))
 
     @lazy_property
     def transactions(self) -> Transactions:

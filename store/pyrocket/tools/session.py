@@ -1,16 +1,15 @@
 """A store as commands and notebooks use it, in its directory or at its broker.
 
-Directory and broker provide a source, a sink and an admin with the same methods, so commands and
-notebooks do not distinguish between them. `open_session` opens one store, and `open_sessions` the
-stores of all brokers that name servers know.
+Directory and broker provide a source, a sink, topics and groups with the same methods, so that
+commands and notebooks do not distinguish between them. `open_session` opens one store, and
+`open_sessions` the stores of all brokers that name servers know.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from pyrocket.errors import (
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
-    from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
@@ -77,7 +75,7 @@ class Session:
     hello: Any
     source: "StoreSource | RemoteSource"
     sink: "StoreSink | RemoteSink"
-    admin: "StoreAdmin | RemoteAdmin"
+    admin: "Store | RemoteAdmin"
 
     def __enter__(self) -> "Session":
         return self
@@ -173,13 +171,11 @@ def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
 
 def session_of(store: "Store") -> Session:
     """Return an open store as a session."""
-    from pyrocket.broker.admin import StoreAdmin
     from pyrocket.broker.broker import hello_of
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
 
-    parts = StoreSource(store), StoreSink(store), StoreAdmin(store)
-    return Session(str(store.path), hello_of(store), *parts)
+    return Session(str(store.path), hello_of(store), StoreSource(store), StoreSink(store), store)
 
 
 @contextmanager
@@ -206,17 +202,11 @@ def open_sessions(place: Place) -> Iterator[list[Session]]:
     A directory is opened read-only. Raises the errors of `open_session`.
     """
     with ExitStack() as stack:
-        if not place.endpoint:
+        if place.endpoint:
+            servers = _Servers(place)
+            yield [stack.enter_context(servers.session(name)) for name in sorted(servers.brokers)]
+        else:
             yield [stack.enter_context(open_session(place))]
-            return
-        addresses, credentials = _server_of(place)
-        first = _at_broker(addresses, credentials, place.endpoint)
-        if first is not None:
-            _check_broker(stack.enter_context(first), place)
-            yield [first]
-            return
-        known = _known_brokers(addresses, credentials, place)
-        yield [stack.enter_context(_at_known(one, known, credentials)) for one in sorted(known)]
 
 
 def connect(place: Place) -> Session:
@@ -224,20 +214,15 @@ def connect(place: Place) -> Session:
 
     With name servers, the broker is the one that `place` names, or the only one.
     """
-    addresses, credentials = _server_of(place)
-    session = _at_broker(addresses, credentials, place.endpoint)
-    if session is not None:
-        _check_broker(session, place)
-        return session
-    known = _known_brokers(addresses, credentials, place)
-    if len(known) > 1:
+    servers = _Servers(place)
+    if len(servers.brokers) > 1:
         raise OptionError(
             f"{place.endpoint} is a name server, and this needs one of its brokers.",
-            remedy=f"Name it by `broker` (--broker): {', '.join(sorted(known))}.",
+            remedy=f"Name it by `broker` (--broker): {', '.join(sorted(servers.brokers))}.",
             code="BROKER_REQUIRED",
         )
-    (name,) = known
-    return _at_known(name, known, credentials)
+    (name,) = servers.brokers
+    return servers.session(name)
 
 
 def brokers_at(place: Place) -> dict[str, str]:
@@ -245,13 +230,9 @@ def brokers_at(place: Place) -> dict[str, str]:
 
     Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError.
     """
-    addresses, credentials = _server_of(place)
-    session = _at_broker(addresses, credentials, place.endpoint)
-    if session is None:
-        return _known_brokers(addresses, credentials, place)
-    with session:
-        _check_broker(session, place)
-        return {session.hello.broker: place.endpoint}
+    servers = _Servers(place)
+    servers.close()
+    return servers.brokers
 
 
 def routes_at(place: Place, topic: str) -> "list[RouteRow]":
@@ -260,22 +241,16 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
     With name servers, ordered topics also have the queues of brokers that are gone, whose address
     is empty. Raises TopicNotFoundError, and the errors of `brokers_at`.
     """
-    addresses, credentials = _server_of(place)
-    session = _at_broker(addresses, credentials, place.endpoint)
-    if session is not None:
-        with session:
-            _check_broker(session, place)
+    servers = _Servers(place)
+    if servers.broker is not None:
+        with servers.broker as session:
             found = session.source.topic(topic)
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
-    known = _known_brokers(addresses, credentials, place)
     from pyrocket.remote.lookup import RouteLookup
 
-    lookup = RouteLookup(addresses, credentials)
-    try:
-        route = lookup.route(topic, fresh=True)
-    finally:
-        lookup.close()
+    with closing(RouteLookup(servers.addresses, servers.credentials)) as lookup:
+        route, known = lookup.route(topic, fresh=True), servers.brokers
     rows = [
         RouteRow(one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm)
         for queues, at in ((route.queues, known), (route.gone, {}))
@@ -291,8 +266,60 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
     return sorted(rows, key=attrgetter("broker"))
 
 
-def _server_of(place: Place) -> "tuple[list[str], Credentials]":
-    """Return the addresses and the credentials. Raises OptionError."""
+class _Servers:
+    """The broker or the name servers at the addresses of a place.
+
+    Attributes:
+        addresses, credentials: How the servers are reached.
+        broker: A session at the broker; None for name servers.
+        brokers: The addresses of the live brokers by name, or of the one that the place names.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
+        self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
+        self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
+        if self.broker is not None:
+            self.brokers = {self.broker.hello.broker: place.endpoint}
+            _check_broker(self.broker, place)
+        else:
+            self.brokers = self._known(place)
+
+    def _known(self, place: Place) -> dict[str, str]:
+        from pyrocket.remote.lookup import live_brokers
+
+        known = live_brokers(self.addresses, self.credentials)
+        if not known or place.broker not in ("", *known):
+            wanted = f"broker {place.broker!r}" if place.broker else "live broker"
+            raise OptionError(
+                f"the name server at {place.endpoint} knows no {wanted}.",
+                remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
+                code="BROKER_UNKNOWN",
+            )
+        return {place.broker: known[place.broker]} if place.broker else known
+
+    def session(self, name: str) -> Session:
+        """Return the session at a broker. Raises UnsupportedError, TransportError."""
+        if self.broker is not None:
+            return self.broker
+        address = self.brokers[name]
+        session = _at_broker([address], self.credentials, f"{name} at {address}", name)
+        if session is None:
+            raise UnsupportedError(
+                f"The server of {name} at {address} is not a pyrocket broker.",
+                remedy="Check the broker's setting `advertise`.",
+                code="PROTOCOL_UNKNOWN",
+            )
+        return session
+
+    def close(self) -> None:
+        """Close the session at the broker."""
+        if self.broker is not None:
+            self.broker.close()
+
+
+def _addresses_of(place: Place) -> list[str]:
+    """Return the addresses of a place. Raises OptionError."""
     addresses = [part.strip() for part in place.endpoint.split(",")]
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -302,7 +329,7 @@ def _server_of(place: Place) -> "tuple[list[str], Credentials]":
                 remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
                 " addresses by commas.",
             )
-    return addresses, credentials_of(place)
+    return addresses
 
 
 def credentials_of(place: Place) -> "Credentials":
@@ -310,16 +337,14 @@ def credentials_of(place: Place) -> "Credentials":
 
     Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
     """
-    from pyrocket.wire.channel import Credentials
+    from pyrocket.wire.channel import read_credentials
 
-    secret = place.secret_key
-    if place.secret_key_file:
-        secret = _content("secret-key-file", place.secret_key_file).decode().strip()
-    return Credentials(
+    return read_credentials(
         tls=place.tls or bool(place.ca),
-        ca=_content("ca", place.ca) if place.ca else None,
+        ca=place.ca,
         access_key=place.access_key,
-        secret_key=secret,
+        secret_key=place.secret_key,
+        secret_key_file=place.secret_key_file,
     )
 
 
@@ -333,63 +358,20 @@ def _at_broker(
     from pyrocket.remote.admin import RemoteAdmin
     from pyrocket.remote.client import Client, Timeouts
     from pyrocket.remote.connection import Connection
+    from pyrocket.remote.lookup import is_broker
     from pyrocket.remote.sink import RemoteSink
     from pyrocket.remote.source import RemoteSource
 
     client = Client(Connection(addresses, credentials, name), Timeouts(first=_FIRST_ANSWER_S))
     source = RemoteSource(client)
     try:
-        return Session(title, source.hello, source, RemoteSink(client), RemoteAdmin(client))
-    except UnsupportedError as error:
-        source.close()
-        if error.code != "PROTOCOL_UNKNOWN":
-            raise
-        return None
+        if is_broker(lambda: source.hello):
+            return Session(title, source.hello, source, RemoteSink(client), RemoteAdmin(client))
     except BaseException:
         source.close()
         raise
-
-
-def _known_brokers(
-    addresses: list[str], credentials: "Credentials", place: Place
-) -> dict[str, str]:
-    """Return the addresses of the brokers that name servers know, or of the broker of `place`.
-
-    Raises UnsupportedError (PROTOCOL_UNKNOWN) if the addresses are not those of name servers,
-    OptionError (BROKER_UNKNOWN), TransportError.
-    """
-    from pyrocket.remote.lookup import RouteLookup
-
-    lookup = RouteLookup(addresses, credentials)
-    try:
-        known = lookup.brokers()
-    except UnsupportedError:
-        raise UnsupportedError(
-            f"The gRPC server at {place.endpoint} is neither a pyrocket broker nor a name server.",
-            remedy="Use the address of a `pyrocket broker` or a `pyrocket nameserver`.",
-            code="PROTOCOL_UNKNOWN",
-        ) from None
-    finally:
-        lookup.close()
-    if not known or place.broker not in ("", *known):
-        wanted = f"broker {place.broker!r}" if place.broker else "live broker"
-        raise OptionError(
-            f"the name server at {place.endpoint} knows no {wanted}.",
-            remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
-            code="BROKER_UNKNOWN",
-        )
-    return {place.broker: known[place.broker]} if place.broker else known
-
-
-def _at_known(name: str, known: Mapping[str, str], credentials: "Credentials") -> Session:
-    session = _at_broker([known[name]], credentials, f"{name} at {known[name]}", name)
-    if session is None:
-        raise UnsupportedError(
-            f"The server of {name} at {known[name]} is not a pyrocket broker.",
-            remedy="Check the broker's setting `advertise`.",
-            code="PROTOCOL_UNKNOWN",
-        )
-    return session
+    source.close()
+    return None
 
 
 def _check_broker(session: Session, place: Place) -> None:
@@ -400,13 +382,3 @@ def _check_broker(session: Session, place: Place) -> None:
             remedy="Use the address of that broker, or of a name server that knows it.",
             code="BROKER_UNKNOWN",
         )
-
-
-def _content(name: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise OptionError(
-            f"{name} is {path!r}, which cannot be read: {error.strerror}.",
-            remedy="Name a readable file.",
-        ) from error

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pyrocket.errors import GroupNotFoundError, StorePermissionError
+from pyrocket.values.admin import GroupLag, LiveMember
 
 if TYPE_CHECKING:
     from pyrocket.tools.session import Session
-    from pyrocket.values.admin import LiveMember
 
 _T = TypeVar("_T")
 
@@ -59,38 +59,29 @@ class TopicInfo:
 
 
 @dataclass(frozen=True)
-class TopicLag:
+class QueueLag(GroupLag):
+    """The lag of a group in a queue at a broker, with its approximate bytes in the log."""
+
+    broker: str = ""
+    bytes: int = 0
+
+
+class LagSum(NamedTuple):
     """The lag of a group in a topic: messages, their approximate bytes in the log, and age.
 
-    behind_ms: the age of the oldest message of the lag; 0 if there is no lag.
+    Attributes:
+        group: The consumer group.
+        topic: The topic.
+        lag: The number of messages.
+        bytes: Their approximate size.
+        delay_ms: The age of the oldest message of the lag; 0 if there is no lag.
     """
 
     group: str
     topic: str
     lag: int
     bytes: int
-    behind_ms: int
-
-
-@dataclass(frozen=True)
-class QueueLag(TopicLag):
-    """The lag of a group in a queue, with the offsets [minimum, maximum) of its messages.
-
-    broker: the name of the queue's broker.
-    committed: the next offset to consume; None before the first commit, and the lag then begins
-        where the group starts.
-    lost: the number of messages that were deleted before they were consumed.
-    beyond_end: how far `committed` is beyond the queue's end; above 0 only after a crash or a
-        restore.
-    """
-
-    broker: str
-    queue_id: int
-    committed: int | None
-    minimum: int
-    maximum: int
-    lost: int
-    beyond_end: int
+    delay_ms: int
 
 
 def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
@@ -152,7 +143,7 @@ def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
     except StorePermissionError:
         if group:
             raise
-        groups = session.admin.groups()
+        groups = session.admin.groups.all()
         rows = [row for one in groups for row in _rows(session, "groups", group=one)]
     broker = session.hello.broker
     return [_lag(row, broker, now_ms) for row in rows if row["topic"] is not None]
@@ -188,24 +179,26 @@ def members_of(sessions: "Iterable[Session]", group: str) -> "list[LiveMember] |
 
     A member differs if its subscriptions differ from the group's at any broker.
     """
+    from pyrocket.engine.group_admin import Groups
+
     found: dict[str, LiveMember] = {}
     for session in sessions:
-        members = session.admin.members(group)
-        if members is None:
+        groups = session.admin.groups
+        if isinstance(groups, Groups):
             return None
-        for one in members:
+        for one in groups.members(group):
             known = found.get(one.client_id, one)
             found[one.client_id] = replace(one, differs=one.differs or known.differs)
     return [found[client_id] for client_id in sorted(found)]
 
 
-def sum_by_topic(lags: Iterable[QueueLag]) -> list[TopicLag]:
+def sum_by_topic(lags: Iterable[QueueLag]) -> list[LagSum]:
     """Return the sums of lags that are ordered by group and topic."""
     sums = []
     for (group, topic), parts in groupby(lags, attrgetter("group", "topic")):
         known = list(parts)
         lag, size = sum(one.lag for one in known), sum(one.bytes for one in known)
-        sums.append(TopicLag(group, topic, lag, size, max(one.behind_ms for one in known)))
+        sums.append(LagSum(group, topic, lag, size, max(one.delay_ms for one in known)))
     return sums
 
 
@@ -235,16 +228,14 @@ def _lag(row: dict[str, Any], broker: str, now_ms: int) -> QueueLag:
     return QueueLag(
         group=row["consumerGroup"],
         topic=row["topic"],
-        broker=broker,
         queue_id=row["queueId"],
         committed=row["committedOffset"],
         minimum=row["minOffset"],
         maximum=row["maxOffset"],
-        lag=row["lag"],
+        delay_ms=0 if oldest is None else max(now_ms - int(oldest.timestamp() * 1000), 0),
+        first=row["maxOffset"] - row["lag"],
+        broker=broker,
         bytes=row["lagBytes"],
-        lost=row["lost"],
-        beyond_end=row["beyondEnd"],
-        behind_ms=0 if oldest is None else max(now_ms - int(oldest.timestamp() * 1000), 0),
     )
 
 

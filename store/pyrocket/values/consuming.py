@@ -157,6 +157,19 @@ class RawPulled:
 
 
 @dataclass(frozen=True)
+class Locked:
+    """The reply to a lock of queues.
+
+    Attributes:
+        value: The queues that the client has locked.
+        renewed: Those that it had locked before, without interruption.
+    """
+
+    value: Sequence[MessageQueue]
+    renewed: Sequence[MessageQueue]
+
+
+@dataclass(frozen=True)
 class Committed:
     """The reply to a commit of one queue: the queue's range, and the group's next offset."""
 

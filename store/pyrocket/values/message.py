@@ -1,7 +1,7 @@
 """The values that callers and the store exchange: messages, results of sends, offsets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -229,3 +229,9 @@ class OutgoingMessage:
     unique_id: str
     born_timestamp: int
     sys_flag: int = 0
+
+    def as_sent(self) -> "OutgoingMessage":
+        """Return the message as a request carries it: with one body, and a list of keys."""
+        keys = self.message.keys or ()
+        listed = [keys] if isinstance(keys, str) else keys
+        return replace(self, message=replace(self.message, body=b"", keys=listed))

@@ -1,7 +1,8 @@
 """The routes of topics to brokers, and the registrations of brokers from which they follow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyrocket.values.topics import TopicConfig
 
@@ -72,3 +73,16 @@ class Route:
     queues: list[QueueData] = field(default_factory=list)
     brokers: list[BrokerData] = field(default_factory=list)
     gone: list[QueueData] = field(default_factory=list)
+
+
+class TopicSettings(NamedTuple):
+    """The settings of a topic by broker.
+
+    Attributes:
+        live: At the live brokers.
+        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
+            those that this client has known.
+    """
+
+    live: Mapping[str, TopicConfig]
+    gone: Mapping[str, TopicConfig]

@@ -6,13 +6,16 @@ covers only the date, so without TLS an eavesdropper can replay it.
 
 import hmac
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import grpc
 
+from pyrocket.errors import OptionError
 from pyrocket.wire.descriptors import message_class, service
 
 SCHEME = "MQv2-HMAC-SHA1"
@@ -105,3 +108,35 @@ def method_of(name: str, of: str = SERVICE) -> tuple[str, type[Any], type[Any]]:
     found = service(of).methods_by_name[name]
     request = message_class(found.input_type.full_name)
     return f"/{of}/{name}", request, message_class(found.output_type.full_name)
+
+
+def read_credentials(
+    *,
+    tls: bool,
+    ca: str,
+    access_key: str,
+    secret_key: str,
+    secret_key_file: str,
+    names: tuple[str, str] = ("ca", "secret-key-file"),
+) -> Credentials:
+    """Return the TLS settings and the user; `ca` and `secret_key_file` are files.
+
+    names: Those of the two files in errors.
+
+    Raises OptionError if a file cannot be read.
+    """
+    if secret_key_file:
+        secret_key = _content(names[1], secret_key_file).decode().strip()
+    trusted = _content(names[0], ca) if ca else None
+    return Credentials(tls=tls, ca=trusted, access_key=access_key, secret_key=secret_key)
+
+
+def _content(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"{name} is {path!r}, which cannot be read on {socket.gethostname()}:"
+            f" {error.strerror}.",
+            remedy="Name a file that can be read on each machine that connects.",
+        ) from error

@@ -15,11 +15,16 @@ from enum import Enum
 from functools import cache, reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import Message
 
 from pyrocket.filters.message_filter import MessageFilter
+
+_T = TypeVar("_T")
+
+_PLAIN = frozenset({bytes, str, int, bool})
+"""The types of values that need no conversion."""
 
 
 def fill(message: Message, values: Mapping[str, Any]) -> Message:
@@ -40,7 +45,7 @@ def _set(message: Message, field: Any, value: Any) -> None:
         else:
             inner.update(value)
     elif hasattr(inner, "extend"):
-        _extend(inner, field, value.items() if isinstance(value, Mapping) else value)
+        _extend(inner, field, value.items() if _has_pairs(field, value) else value)
     elif field.message_type:
         inner.SetInParent()
         put(inner, value)
@@ -79,6 +84,14 @@ def values_of(message: Message, hints: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _get(message, fields[name], hint) for name, hint in hints.items()}
 
 
+def value_of(reply: Message, kind: type[_T] | UnionType) -> _T:
+    """Return a reply as a value of this type: its only field `value`, or all its fields."""
+    fields = reply.DESCRIPTOR.fields_by_name
+    is_wrapped = [*fields] == ["value"]
+    value: _T = _get(reply, fields["value"], kind) if is_wrapped else _value(reply, kind)
+    return value
+
+
 def _get(message: Message, field: Any, hint: Any) -> Any:
     hint, optional = _without_none(hint)
     if field.has_presence and not message.HasField(field.name):
@@ -92,22 +105,28 @@ def _get(message: Message, field: Any, hint: Any) -> Any:
 
 def _value(raw: Any, hint: Any) -> Any:
     """Return a field's value converted to the type `hint`."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if hint in _PLAIN:
+        return raw
+    kind, inner = _parts(hint)
     if kind in (Union, UnionType):
         return _one_of(raw, inner)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(raw)
     if isinstance(raw, Message):
         return _structure(raw, hint, kind, inner)
-    if kind is tuple and inner[-1] is Ellipsis:
-        return tuple(_value(one, inner[0]) for one in raw)
     if isinstance(kind, type) and issubclass(kind, Mapping):
         if isinstance(raw, Mapping):
             return {key: _value(raw[key], inner[1]) for key in raw}
         return {_value(pair.key, inner[0]): _value(pair.value, inner[1]) for pair in raw}
-    if isinstance(kind, type) and issubclass(kind, Collection) and kind not in (str, bytes):
-        return [_value(one, inner[0]) for one in raw]
+    if isinstance(kind, type) and issubclass(kind, Collection):
+        values = [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
+        return tuple(values) if kind is tuple else values
     return raw
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint) or hint, get_args(hint)
 
 
 def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> Any:
@@ -130,6 +149,7 @@ def _one_of(raw: Message, kinds: tuple[Any, ...]) -> Any:
     return _value(getattr(raw, chosen or ""), by_name[chosen or ""])
 
 
+@cache
 def _without_none(hint: Any) -> tuple[Any, bool]:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     rest = [kind for kind in kinds if kind is not NoneType]
@@ -146,6 +166,12 @@ def _hints(kind: type) -> dict[str, Any]:
 def _is_map(field: Any) -> bool:
     inner = field.message_type
     return bool(inner and inner.GetOptions().map_entry)
+
+
+def _has_pairs(field: Any, value: Any) -> bool:
+    """Whether a repeated field has the keys and the values of a mapping, and not only its keys."""
+    kind = field.message_type
+    return isinstance(value, Mapping) and bool(kind) and "value" in kind.fields_by_name
 
 
 @cache

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pyrocket import Message, MessageQueue, SinkBatch, Store
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.engine.sender import Sender
@@ -35,8 +36,9 @@ def test_a_broker_has_one_sender_and_one_encoder(tmp_path, made):
     broker = Broker(store)
     queue = MessageQueue("t", store.broker_name, 0)
     outgoing = OutgoingMessage(Message(topic="t", body=b""), b"1", "id", 1)
-    broker.producers.send(queue, [outgoing]).result(20)
-    broker.producers.send_half("g", queue, outgoing, None)
+    clients = ClientCalls(broker)
+    clients.send(queue, [outgoing]).result(20)
+    clients.send_half("g", queue, outgoing, None)
     store.append(Message(topic="t", body=b"2"))
     with store.sink.stage(SinkBatch(identity="q", target="t", batch=0), partition=0, attempt=0):
         pass

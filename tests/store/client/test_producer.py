@@ -214,7 +214,7 @@ def test_a_check_before_the_reply_to_the_send_decides_nothing(path, monkeypatch)
 def test_a_half_message_that_may_not_be_durable_is_rolled_back(path, monkeypatch, status):
     listener = Listener(COMMIT)
     with Producer("shop", path=path, listener=listener) as producer:
-        sender = producer._instance.transport._store._services.transactions._sender
+        sender = producer._instance.transport._invoker._store._services.transactions._sender
         monkeypatch.setattr(sender, "flush", lambda writer: status)
         sent = producer.send_in_transaction(message())
     assert (sent.state, sent.status, listener.executed) == (ROLLBACK, status, [])
@@ -373,7 +373,7 @@ def test_arguments_of_a_send_that_are_wrong_are_refused(producer):
 def test_the_number_of_unfinished_sends_is_limited(path, monkeypatch):
     go = threading.Event()
     with Producer(path=path, max_pending=2, timeout_ms=200) as producer:
-        sends = producer._instance.transport._broker.sends
+        sends = producer._instance.transport._invoker._broker.sends
         send = sends.send
         monkeypatch.setattr(sends, "send", lambda sent: (go.wait(10), send(sent))[1])
         for _ in range(2):
@@ -400,7 +400,7 @@ def test_a_callback_may_send_asynchronously_but_not_wait(producer):
 def test_an_asynchronous_send_can_be_cancelled(path, monkeypatch):
     go = threading.Event()
     with Producer(path=path) as producer:
-        sends = producer._instance.transport._broker.sends
+        sends = producer._instance.transport._invoker._broker.sends
         monkeypatch.setattr(sends, "send", lambda sent: go.wait(10))
         future = producer.send_async(message())
         assert future.cancel()

@@ -149,7 +149,7 @@ class TestSeveralBrokers:
         with name_server.serving(table) as address, Producer(endpoint=address) as producer:
             instance = producer._instance
             followed = []
-            producer._instance.transport._brokers.follow(followed.append, followed.remove)
+            producer._instance.transport._invoker._brokers.follow(followed.append, followed.remove)
             for topic in ("orders", "orders"):
                 instance.run(instance.routes.get(topic, fresh=True))
             assert followed == ["broker-a", "broker-b"]

@@ -9,8 +9,7 @@ import grpc
 import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.base.versions import PROTOCOL
-from pyrocket.client.embedded import EmbeddedTransport
-from pyrocket.client.remote import RemoteTransport
+from pyrocket.client import embedded, remote
 from pyrocket.errors import QueueNotFoundError, UnsupportedError
 from pyrocket.values.consuming import (
     ConsumerData,
@@ -46,8 +45,8 @@ def free_port():
 
 async def opened(path=None, endpoint=None):
     if path:
-        return await EmbeddedTransport.open(path)
-    return await RemoteTransport.open([endpoint], Credentials())
+        return await embedded.connect(path)
+    return await remote.connect([endpoint], Credentials())
 
 
 def run(at, use):
@@ -152,7 +151,7 @@ def test_lost_brokers_have_no_similar_topics_and_keep_their_names(path):
 def test_a_broker_that_starts_later_is_found(path, tmp_path, free_port):
     async def use(first):
         addresses = [first, f"127.0.0.1:{free_port}"]
-        transport = await RemoteTransport.open(addresses, Credentials())
+        transport = await remote.connect(addresses, Credentials())
         try:
             before = await transport.brokers()
             config = StoreConfig(broker_name="broker-b")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket import LookupRequest, MessageFilter, MessageLocations, Store
+from pyrocket import LookupRequest, MessageFilter, MessageLocations, Store, StoreSource
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, key_hash
@@ -43,7 +43,7 @@ def read(store, wanted, *columns, **options):
     rows = []
     for places in located.locations:
         for part in decoded(
-            store.raw.slices_at(places, **options), columns or ("body",), verify_crc=True
+            StoreSource(store).slices_at(places, **options), columns or ("body",), verify_crc=True
         ):
             rows += zip(*(part.column(name).to_pylist() for name in part.schema.names), strict=True)
     assert len(rows) == len(located) or options
@@ -168,7 +168,7 @@ def test_expired_messages_are_not_found_and_later_deletions_are_reported(open_st
     assert 0 < len(places) < 60
     files[1].unlink()
     with pytest.raises(OffsetOutOfRangeError, match=r"ha(s|ve) expired"):
-        list(reader.raw.slices_at(places))
+        list(StoreSource(reader).slices_at(places))
     (fewer,) = reader.lookup.locate(ONE_KEY).locations
     assert len(fewer) < len(places)
 
@@ -182,7 +182,7 @@ def test_a_damaged_message_is_reported(open_store, path):
     (places,) = reader.lookup.locate(ONE_KEY).locations
     overwrite(path / "commitlog" / f"{4096:020d}", b"\x7f\xff", at - 4096 + 84)
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
-        list(reader.raw.slices_at(places))
+        list(StoreSource(reader).slices_at(places))
     with pytest.raises(StoreDamagedError, match=f"log offset {at}"):
         reader.lookup.locate(ONE_KEY)
 
@@ -199,9 +199,9 @@ def test_locations_of_another_queue_are_rejected(open_store):
         ),
     ):
         with pytest.raises(StoreDamagedError):
-            list(store.raw.slices_at(wrong))
+            list(StoreSource(store).slices_at(wrong))
     with pytest.raises(SchemaError, match="'boddy'"):
-        list(decoded(store.raw.slices_at(places), ["boddy"]))
+        list(decoded(StoreSource(store).slices_at(places), ["boddy"]))
 
 
 def test_locations_are_limited_to_a_range_of_offsets():

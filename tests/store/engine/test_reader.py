@@ -7,6 +7,7 @@ import pytest
 from pyrocket import SCAN_COLUMNS, PyrocketError, Store
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from support.slices import span_of
 from support.stores import (
     SMALL,
     FakeClock,
@@ -92,10 +93,10 @@ def test_the_offset_of_a_time_is_the_first_message_stored_then_or_later(open_sto
 
 
 def test_the_estimated_size_is_close_to_the_real_size(forty):
-    assert forty.raw.log_span("t", 0, 0, 40).bytes == sum(
+    assert span_of(forty, "t", 0, 0, 40).bytes == sum(
         one.store_size for one in forty.read("t", 0, 0, 40)
     )
-    assert forty.raw.log_span("t", 0, 7, 7).bytes == 0
+    assert span_of(forty, "t", 0, 7, 7).bytes == 0
 
 
 def test_published_messages_are_not_read_before_they_are_dispatched(forty, path):

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
+from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreSource
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns, record_slice
 from pyrocket.index.queues import record_fetch, scanner
 from support.inner import inner
-from support.slices import scan_ranges
+from support.slices import range_of, scan_ranges
 from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -231,7 +231,7 @@ def test_slices_in_which_nothing_matches_are_not_yielded(tagged):
     """A caller can resume after any slice that is yielded at its `next_offset`."""
     inner(tagged).scanner.slice_rows = 2
     tally, where = ScanTally(), MessageFilter.parse(sql="price > 1000000")
-    assert [*tagged.raw.slices("t", 0, 0, 40, where=where, tally=tally)] == []
+    assert [*StoreSource(tagged).slices([range_of("t", 0, 0, 40)], where=where, tally=tally)] == []
     assert (tally.entries, tally.messages) == (40, 0)
 
 

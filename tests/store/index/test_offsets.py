@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket import ByteSpan, Store
 from support.inner import inner
+from support.slices import cuts_of, span_of
 from support.stores import SMALL, batch, filled
 
 LENGTHS = [1, 500, 2, 3, 900, 5, 0, 7, 30, 300, 11]
@@ -43,44 +44,44 @@ def test_each_result_is_the_last_offset_within_the_number_of_bytes(store, sizes,
     marks = sorted(data.draw(st.lists(st.integers(0, 2 * sum(sizes)), max_size=6)))
     sums = [0, *itertools.accumulate(sizes[start:end])]
     expected = [max((n, total) for n, total in enumerate(sums) if total <= mark) for mark in marks]
-    found = store.raw.cut_by_bytes("t", 0, start, end, marks)
+    found = cuts_of(store, "t", 0, start, end, marks=marks)
     assert found == [(start + count, total) for count, total in expected]
 
 
 def test_the_last_offset_within_more_bytes_than_the_range_has_is_its_end(store, sizes):
-    assert store.raw.cut_by_bytes("t", 0, 3, 33, [2**62]) == [(33, sum(sizes[3:]))]
+    assert cuts_of(store, "t", 0, 3, 33, marks=[2**62]) == [(33, sum(sizes[3:]))]
 
 
 def test_entries_of_a_long_range_are_read_in_parts_and_only_as_far_as_needed(tmp_path, monkeypatch):
     with filled(tmp_path / "store", count=5_000, body_bytes=8, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
         marks = [size * at for at in (1, 1_023, 1_024, 1_025, 4_999)]
-        found = store.raw.cut_by_bytes("t", 0, 0, 5_000, marks)
+        found = cuts_of(store, "t", 0, 0, 5_000, marks=marks)
         assert [offset for offset, _ in found] == [1, 1_023, 1_024, 1_025, 4_999]
         queue = inner(store).reader.files.queues.get("t", 0)
         read = []
         entries = queue.entries
         monkeypatch.setattr(queue, "entries", lambda a, b: read.append(b - a) or entries(a, b))
-        store.raw.cut_by_bytes("t", 0, 0, 5_000, [size * 100])
+        cuts_of(store, "t", 0, 0, 5_000, marks=[size * 100])
         assert read == [1_024]
 
 
 def test_a_span_is_exact_for_few_messages_and_has_their_location(store, sizes):
     first, last = store.read("t", 0, 2, 1)[0], store.read("t", 0, 32, 1)[0]
-    assert store.raw.log_span("t", 0, 2, 33) == ByteSpan(
+    assert span_of(store, "t", 0, 2, 33) == ByteSpan(
         first.physical_offset, last.physical_offset + last.store_size, sum(sizes[2:])
     )
-    assert store.raw.log_span("t", 0, 2, 33).bytes == sum(sizes[2:])
+    assert span_of(store, "t", 0, 2, 33).bytes == sum(sizes[2:])
 
 
 def test_the_span_of_many_messages_is_estimated_from_three(tmp_path):
     with filled(tmp_path / "store", count=1_000, config=None) as store:
         size = store.read("t", 0, 0, 1)[0].store_size
-        span = store.raw.log_span("t", 0, 0, 1_000)
+        span = span_of(store, "t", 0, 0, 1_000)
         assert span.bytes == 1_000 * size == span.end - span.start
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (40, 50), (10**6, 10**6 + 9_999)])
 def test_the_span_of_no_messages_is_empty(store, start, end):
-    assert store.raw.log_span("t", 0, start, end) == ByteSpan(0, 0, 0)
-    assert store.raw.cut_by_bytes("t", 0, start, end, [0, 100]) == [(start, 0)] * 2
+    assert span_of(store, "t", 0, start, end) == ByteSpan(0, 0, 0)
+    assert cuts_of(store, "t", 0, start, end, marks=[0, 100]) == [(start, 0)] * 2

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreConfig
+from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreConfig, StoreSource
 from pyrocket.errors import SchemaError, TopicNotFoundError
-from support.slices import scan_ranges
+from support.slices import range_of, scan_ranges
 from support.stores import SMALL, batch, log_files, overwrite
 
 QUEUES = 6
@@ -90,7 +90,7 @@ def test_ranges_with_missing_messages_are_not_read_together(store):
 
 def test_an_unknown_column_or_topic_is_an_error(store):
     with pytest.raises(SchemaError, match="nonsense"):
-        store.raw.slice_of_ranges("t", [(0, 0, 1)]).decode_in_order(["nonsense"])
+        StoreSource(store).joined_slice([range_of("t", 0, 0, 1)]).decode_in_order(["nonsense"])
     with pytest.raises(TopicNotFoundError):
         scan_ranges(store, "missing", [(0, 0, 1)])
 

@@ -39,68 +39,68 @@ def test_a_group_with_members_is_reset_only_with_force(tmp_path):
         client = Client(Connection(address))
         admin = RemoteAdmin(client)
         with pytest.raises(InvalidInputError, match="c1") as caught:
-            admin.reset_group("readers", "orders", "latest")
+            admin.groups.reset("readers", "orders", "latest")
         assert caught.value.code == "GROUP_HAS_MEMBERS"
-        assert [one.client_id for one in admin.members("readers")] == ["c1"]
-        assert admin.reset_group("readers", "orders", "latest", force=True) == {0: 0}
-        assert admin.members("readers") == []
+        assert [one.client_id for one in admin.groups.members("readers")] == ["c1"]
+        assert admin.groups.reset("readers", "orders", "latest", force=True) == {0: 0}
+        assert admin.groups.members("readers") == []
         client.close()
 
 
 def test_topics_are_created_changed_and_deleted(place):
     store, admin = place
-    made = admin.create_topic("orders", read_queues=2, write_queues=3)
-    assert made == store.topics.get("orders") == admin.create_topic("orders")
+    made = admin.topics.create("orders", read_queues=2, write_queues=3)
+    assert made == store.topics.get("orders") == admin.topics.create("orders")
     with pytest.raises(InvalidInputError) as caught:
-        admin.create_topic("orders", exist_ok=False)
+        admin.topics.create("orders", exist_ok=False)
     assert caught.value.code == "TOPIC_EXISTS"
-    assert admin.update_topic("orders", write_queues=2).write_queues == 2
-    assert admin.update_topic("orders", perm=4) == store.topics.get("orders")
-    assert admin.topics() == dict(store.topics.all())
-    assert admin.message_type("orders") == ""
-    assert admin.update_topic("orders", message_type="FIFO") == store.topics.get("orders")
-    assert admin.message_type("orders") == store.topics.message_type("orders") == "FIFO"
-    admin.delete_topic("orders")
+    assert admin.topics.update("orders", write_queues=2).write_queues == 2
+    assert admin.topics.update("orders", perm=4) == store.topics.get("orders")
+    assert admin.topics.all() == dict(store.topics.all())
+    assert admin.topics.message_type("orders") == ""
+    admin.topics.set_message_type("orders", "FIFO")
+    assert admin.topics.message_type("orders") == store.topics.message_type("orders") == "FIFO"
+    admin.topics.delete("orders")
     assert "orders" not in store.topics.all()
     for wrong, error in (
-        (lambda: admin.create_topic("rmq_sys_x"), TopicNameError),
-        (lambda: admin.create_topic("a", read_queues=-1), InvalidInputError),
-        (lambda: admin.update_topic("orders", perm=6), TopicNotFoundError),
-        (lambda: admin.update_topic("orders", message_type="FIFO"), TopicNotFoundError),
-        (lambda: admin.update_topic("SCHEDULE_TOPIC_XXXX", message_type="FIFO"), TopicNameError),
-        (lambda: admin.message_type("orders"), TopicNotFoundError),
-        (lambda: admin.delete_topic("orders"), TopicNotFoundError),
+        (lambda: admin.topics.create("rmq_sys_x"), TopicNameError),
+        (lambda: admin.topics.create("a", read_queues=-1), InvalidInputError),
+        (lambda: admin.topics.update("orders", perm=6), TopicNotFoundError),
+        (lambda: admin.topics.set_message_type("orders", "FIFO"), TopicNotFoundError),
+        (lambda: admin.topics.set_message_type("SCHEDULE_TOPIC_XXXX", "FIFO"), TopicNameError),
+        (lambda: admin.topics.message_type("orders"), TopicNotFoundError),
+        (lambda: admin.topics.delete("orders"), TopicNotFoundError),
     ):
         with pytest.raises(error):
             wrong()
     # The client repeats a call after a lost reply.
-    admin._client.call("DeleteTopic", name="orders")
+    admin.client.call("DeleteTopic", name="orders")
 
 
 def test_groups_are_created_changed_reset_and_deleted(place):
     store, admin = place
     store.append_batch(pa.record_batch({"body": [b"x"] * 8}), topic="orders", first_queue=0)
-    assert admin.create_group("readers") == store.groups.get("readers")
-    changed = admin.update_group("readers", fifo=True, backoff=Backoff(initial_ms=5, max_ms=9))
-    assert changed == store.groups.get("readers") == admin.group("readers")
+    assert admin.groups.create("readers") == store.groups.get("readers")
+    changed = admin.groups.update("readers", fifo=True, backoff=Backoff(initial_ms=5, max_ms=9))
+    assert changed == store.groups.get("readers") == admin.groups.get("readers")
     assert (changed.fifo, changed.retry_max_times, changed.backoff.max_ms) == (True, 16, 9)
-    assert admin.groups() == store.groups.all()
+    assert admin.groups.all() == store.groups.all()
     ends = dict.fromkeys(range(4), 2)
-    assert admin.reset_group("readers", "orders", "latest") == ends
-    assert admin.reset_group("readers", "orders", {1: 0}) == {**ends, 1: 0}
-    assert admin.reset_group("readers", "orders", AtTime(0)) == dict.fromkeys(range(4), 0)
+    assert admin.groups.reset("readers", "orders", "latest") == ends
+    assert admin.groups.reset("readers", "orders", {1: 0}) == {**ends, 1: 0}
+    assert admin.groups.reset("readers", "orders", AtTime(0)) == dict.fromkeys(range(4), 0)
     assert store.groups.committed("readers", "orders") == dict.fromkeys(range(4), 0)
     with pytest.raises(OptionError):
-        admin._client.call("ResetGroup", group="readers", topic="orders")
+        admin.client.call("ResetGroup", group="readers", topic="orders")
     with pytest.raises(OptionError):
-        admin._client.call("ResetGroup", group="readers", topic="orders", rule="first", time_ms=0)
+        admin.client.call("ResetGroup", group="readers", topic="orders", rule="first", time_ms=0)
     with pytest.raises(GroupNameError):
-        admin.create_group("a b")
-    admin.delete_group("readers")
+        admin.groups.create("a b")
+    admin.groups.delete("readers")
     assert not store.groups.all()
     with pytest.raises(GroupNotFoundError):
-        admin.delete_group("readers")
-    admin._client.call("DeleteGroup", group="readers")
+        admin.groups.delete("readers")
+    admin.client.call("DeleteGroup", group="readers")
 
 
 def test_the_lag_of_a_group_is_that_of_the_store(place):
@@ -110,7 +110,7 @@ def test_the_lag_of_a_group_is_that_of_the_store(place):
         store.append(Message(topic="t", body=b"1", queue_id=number % 2))
     store.groups.commit("etl", "t", {0: 1})
     time.sleep(0.005)
-    found = admin.lag("etl")
+    found = admin.groups.lag("etl")
     assert [(one.committed, one.start, one.lag) for one in found] == [(1, 1, 1), (None, 0, 1)]
     assert all(one.delay_ms > 0 for one in found)
     assert [replace(one, delay_ms=0) for one in found] == [
@@ -118,7 +118,7 @@ def test_the_lag_of_a_group_is_that_of_the_store(place):
     ]
     for missing in ("elt", ""):
         with pytest.raises(GroupNotFoundError):
-            admin.lag(missing)
+            admin.groups.lag(missing)
 
 
 def test_retention_is_changed_and_old_log_files_are_deleted(place):

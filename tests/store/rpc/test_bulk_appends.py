@@ -123,7 +123,7 @@ def test_the_client_rejects_invalid_rows_and_the_broker_rejects_invalid_records(
     with pytest.raises(SchemaError):
         sink.append(pa.record_batch({"bodi": [b"x"]}), topic="orders")
     with pytest.raises(MessageError) as caught:
-        sink._client.call("Append", topics={"orders": 4}, records=[block_of(record(queue_id=9))])
+        sink.client.call("Append", topics={"orders": 4}, records=[block_of(record(queue_id=9))])
     assert caught.value.code == "QUEUE_NOT_FOUND"
     assert store.position().published == end
 
@@ -136,7 +136,7 @@ def test_an_append_of_a_batch_without_rows_succeeds(place):
 
 def test_a_missing_topic_is_created_only_with_auto_create_topics(place):
     store, sink = place
-    strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
+    strict = RemoteSink(sink.client, StoreConfig(auto_create_topics=False))
     batch = pa.record_batch({"body": [b"x"]})
     with pytest.raises(TopicNotFoundError):
         strict.append(batch, topic="new")
@@ -201,7 +201,7 @@ def test_a_full_append_queue_rejects_at_once_and_the_client_retries(place, monke
     assert sink.append(batch, topic="orders").rows == 1
     refused[:] = []
     with pytest.raises(BrokerBusyError, match="are waiting"):
-        sink._client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
+        sink.client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
 def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
@@ -230,11 +230,11 @@ def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
         assert sink.append(many, topic="orders").rows == 3000
         client.close()
 
-        sink._client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
+        sink.client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
 def append_on(sink, messages):
-    connection = sink._client.connection
+    connection = sink.client.connection
     send = connection.greeted(5).stream_unary("/pyrocket.v1.Broker/Append")
     return send(iter(messages), timeout=20)
 
@@ -262,7 +262,7 @@ def test_an_error_in_any_block_appends_nothing(place):
     for bad in range(3):
         blocks = [block_of(record(queue_id=9 if number == bad else 0)) for number in range(3)]
         with pytest.raises(MessageError):
-            sink._client.call("Append", topics={"orders": 4}, records=blocks)
+            sink.client.call("Append", topics={"orders": 4}, records=blocks)
     assert store.position().published == end
 
 
@@ -290,7 +290,7 @@ def test_a_stalled_sender_is_disconnected_and_too_many_bytes_are_rejected(tmp_pa
         sink = RemoteSink(Client(Connection(address), Timeouts(total=3)))
         large = block_of(record(body=b"x" * 6000))
         with pytest.raises(BrokerBusyError):
-            sink._client.call("Append", topics={"orders": 4}, records=[large, large])
+            sink.client.call("Append", topics={"orders": 4}, records=[large, large])
         stop = threading.Event()
         waiting = itertools.chain([HEAD], iter(lambda: stop.wait(20), True))
         with pytest.raises(grpc.RpcError, match="stopped sending"):
@@ -321,7 +321,7 @@ def test_one_message_is_sent_with_all_its_fields(place):
 
 
 def test_the_call_of_earlier_releases_to_send_one_message_is_unknown(place):
-    channel = place[1]._client.connection.channel
+    channel = place[1].client.connection.channel
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/pyrocket.v1.Broker/Send")(b"", timeout=20)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -197,7 +197,7 @@ class Cut:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, monkeypatch, after):
-    channel = Cut(sink._client.connection.channel, after=after)
+    channel = Cut(sink.client.connection.channel, after=after)
     monkeypatch.setattr(Connection, "channel", channel)
     monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
     for number in range(3):
@@ -216,7 +216,7 @@ def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, mon
 def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, monkeypatch):
     sink.prepare("orders")
     sink.append(rows(count=1), topic="orders")
-    channel = Cut(sink._client.connection.channel, after=True)
+    channel = Cut(sink.client.connection.channel, after=True)
     monkeypatch.setattr(Connection, "channel", channel)
     monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
     for first in range(1, 5):
@@ -275,13 +275,13 @@ def test_blocks_are_written_once_and_in_order(store, sink, monkeypatch):
     assert [block["number"] for block in blocks] == [*range(len(blocks))]
     assert len(blocks) > 5
     for block in (*blocks, blocks[0]):
-        sink._client.call("Stage", **block)
+        sink.client.call("Stage", **block)
     with pytest.raises(SinkError) as caught:
-        sink._client.call("Stage", **{**blocks[0], "number": len(blocks) + 1})
+        sink.client.call("Stage", **{**blocks[0], "number": len(blocks) + 1})
     assert caught.value.code == "UPLOAD_LOST"
     with pytest.raises(SinkError):
-        sink._client.call("FinishStaging", name=part.name, blocks=len(blocks) - 1)
-    sink._client.call("FinishStaging", name=part.name, blocks=len(blocks))
+        sink.client.call("FinishStaging", name=part.name, blocks=len(blocks) - 1)
+    sink.client.call("FinishStaging", name=part.name, blocks=len(blocks))
     sink.publish(BATCH, [part])
     assert bodies(store) == [*range(100)]
 
@@ -292,8 +292,8 @@ def test_names_outside_the_staging_area_are_rejected(store, sink, name):
     block = {"topics": {}, "records": []}
     bad = type(part)(**{**vars(part), "name": name or "/"})
     for call in (
-        lambda: sink._client.call("Stage", name=name, number=0, **block),
-        lambda: sink._client.call("FinishStaging", name=name, blocks=1),
+        lambda: sink.client.call("Stage", name=name, number=0, **block),
+        lambda: sink.client.call("FinishStaging", name=name, blocks=1),
         lambda: sink.publish(BATCH, [bad]),
         lambda: sink.discard([bad]),
     ):
@@ -348,7 +348,7 @@ def test_a_block_for_a_completed_file_is_rejected(store, sink):
     part = staged(sink)
     blocks = len(_Journal(path_of(store, part).with_suffix(".uploaded")).blocks)
     with pytest.raises(SinkError) as caught:
-        sink._client.call("Stage", name=part.name, number=blocks, topics={}, records=[])
+        sink.client.call("Stage", name=part.name, number=blocks, topics={}, records=[])
     assert caught.value.code == "UPLOAD_LOST"
 
 
@@ -365,7 +365,7 @@ def staged_message(sink, body):
 def test_a_malformed_block_is_rejected(store, sink):
     part = staged(sink)
     with pytest.raises(MessageError):
-        sink._client.call("Stage", name=part.name, number=0, topics={"orders": 4}, records=[b"x"])
+        sink.client.call("Stage", name=part.name, number=0, topics={"orders": 4}, records=[b"x"])
 
 
 def test_an_abandoned_upload_is_deleted(store, sink):
@@ -403,7 +403,7 @@ def test_the_size_of_staged_rows_is_limited(store, sink):
 
 
 def test_a_missing_topic_is_an_error_without_auto_create_topics(store, sink):
-    strict = RemoteSink(sink._client, StoreConfig(auto_create_topics=False))
+    strict = RemoteSink(sink.client, StoreConfig(auto_create_topics=False))
     with pytest.raises(TopicNotFoundError):
         staged(strict)
     part = staged(sink)

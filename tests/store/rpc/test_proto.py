@@ -5,8 +5,8 @@ has an answer to each call in them.
 import pytest
 from pyrocket import Store
 from pyrocket.broker.broker import Broker
-from pyrocket.server.clients import ClientCalls
-from pyrocket.server.service import BulkService
+from pyrocket.broker.client_calls import ClientCalls
+from pyrocket.server.service import BulkService, calls_of
 from pyrocket.wire.descriptors import service
 from pyrocket.wire.proto.__main__ import FOLDER, compile_protos
 
@@ -22,7 +22,7 @@ def test_the_descriptors_and_the_type_stubs_are_up_to_date(tmp_path):
 def test_each_call_has_an_answer_that_takes_its_request(tmp_path):
     broker = Broker(Store.open(tmp_path / "store", create=True))
     bulk = {call.name: call for call in BulkService(broker).calls()}
-    clients = ClientCalls(broker).calls()
+    clients = calls_of("pyrocket.v1.Clients", ClientCalls(broker).table())
     broker.close()
     assert {*bulk, "Watch"} == {*service("pyrocket.v1.Broker").methods_by_name}
     assert {*clients, "Notifications"} == {*service("pyrocket.v1.Clients").methods_by_name}

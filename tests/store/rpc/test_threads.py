@@ -11,7 +11,8 @@ import pytest
 from pyrocket import Message, MessageQueue, Store
 from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
-from pyrocket.server.threads import Threads, Work
+from pyrocket.broker.work import Work
+from pyrocket.server.threads import Threads
 from pyrocket.values.message import OutgoingMessage
 from pyrocket.wire.channel import method_of
 from pyrocket.wire.messages import fill

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from pyrocket.base.clock import Clock, steady_clock
-from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
+from pyrocket.broker.consumers.members import HeldGroups, Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import (
@@ -18,7 +18,7 @@ from pyrocket.broker.pop.retries import (
     retry_copy,
     retry_topic,
 )
-from pyrocket.broker.pop.values import QueueLag
+from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.sends import converted
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.group_admin import group_has_members
@@ -60,17 +60,20 @@ class Consumers:
         append: Append,
         *,
         creates_groups: bool = True,
+        holds_groups: bool = False,
         ages: Clock = steady_clock,
     ) -> None:
         """Load the locks.
 
         creates_groups: Whether the first heartbeat of a group creates it.
+        holds_groups: Whether other processes may open the store, but not consume for its groups.
         ages: The clock of members and locks.
         """
         self._store, self._storage = store, consumption_of(store)
         self._append, self._creates_groups, self.ages = append, creates_groups, ages
         self.members, self._committing = Members(), threading.Lock()
         self.locks = QueueLocks(Layout(store.path), ages())
+        self.held = HeldGroups(Layout(store.path).members) if holds_groups else None
         self.pulls = Pulls(store)
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
@@ -79,14 +82,28 @@ class Consumers:
         The starts of the groups are stored before. Returns whether the client was a live member of
         all these groups. Raises GroupNotFoundError, GroupNameError, TopicNameError,
         StoreDamagedError, BrokerBusyError (MEMBERS_FULL), InvalidInputError (CLIENT_ID_INVALID,
-        EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), and StoreUnavailableError (GROUP_STARTS_FULL).
+        EXPRESSION_TOO_LONG, DUPLICATE_CLIENT), StoreUnavailableError (GROUP_STARTS_FULL), and
+        StoreLockedError (GROUP_IN_USE).
         """
         check_heartbeat(heartbeat)
         for data in heartbeat.consumers:
             config = self.group(data.group)
+            if self.held is not None:
+                self.held.hold(data.group)
             self._storage.ensure_topics({retry_topic(data.group): max(config.retry_queues, 1)})
             self._storage.starts.add(data.group, data.starts)
         return self.members.heartbeat(heartbeat, self.ages())
+
+    def leave(self, client_id: str, group: str) -> None:
+        """Remove a client from a group."""
+        self.members.unregister(client_id, group)
+        if self.held is not None and not self.members.ids(group, self.ages()):
+            self.held.release(group)
+
+    def close(self) -> None:
+        """Let other processes consume for all groups."""
+        if self.held is not None:
+            self.held.close()
 
     def group_starts(self, group: str) -> GroupStarts:
         """Return the starts of a group, and the end of the log."""
@@ -136,7 +153,7 @@ class Consumers:
         """Remove the locks of a client."""
         self.locks.unlock(group, client_id, queues, self.ages())
 
-    def check_filter(self, subscription: Subscription) -> None:
+    def check_filter(self, topic: str, subscription: Subscription) -> None:
         """Compile an expression. Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
         filter_of(subscription)
 
@@ -155,7 +172,19 @@ class Consumers:
         if the client is not a live member of the group.
         """
         with self._committing:
-            return self._commit_of_member(group, client_id, incarnation, offsets)
+            now = self.ages()
+            if not self.members.is_member(client_id, incarnation, group, now):
+                raise _fenced(group, client_id)
+            own = {
+                queue: offset
+                for queue, offset in offsets.items()
+                if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
+            }
+            for topic in {queue.topic for queue in own}:
+                self._commit(
+                    group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
+                )
+            return {queue: self._state(group, queue) for queue in own}
 
     def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
@@ -173,27 +202,6 @@ class Consumers:
                 self.members.remove_all(group)
         return dict(after)
 
-    def _commit_of_member(
-        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
-    ) -> dict[MessageQueue, Committed]:
-        now = self.ages()
-        if not self.members.is_member(client_id, incarnation, group, now):
-            raise InvalidInputError(
-                f"{client_id!r} is not a live member of the group {group!r}.",
-                remedy="Its offsets are committed after its next heartbeat.",
-                code="COMMIT_FENCED",
-            )
-        own = {
-            queue: offset
-            for queue, offset in offsets.items()
-            if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
-        }
-        for topic in {queue.topic for queue in own}:
-            self._commit(
-                group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
-            )
-        return {queue: self._state(group, queue) for queue in own}
-
     def _commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         config = self._storage.topic(topic)
         if config is None:
@@ -205,7 +213,7 @@ class Consumers:
         }
         self._store.groups.commit(group, topic, within)
 
-    def lags(self) -> Iterator[tuple[str, str, list[QueueLag]]]:
+    def lags(self) -> Iterator[tuple[str, str, list[DeliveryLag]]]:
         """Yield each group, each topic in which it has offsets, and the lags of the topic's queues.
 
         Messages are in flight from the committed offset to that of the last pull, as in RocketMQ.
@@ -217,10 +225,10 @@ class Consumers:
             if not topic.lower().startswith(SYSTEM_PREFIX):
                 yield group, topic, [self._lag(one) for one in parts]
 
-    def _lag(self, one: GroupLag) -> QueueLag:
+    def _lag(self, one: GroupLag) -> DeliveryLag:
         pulled = self.pulls.last(one.group, one.topic, one.queue_id)
         flying = min(max(pulled - one.start, 0), one.lag)
-        return QueueLag(one.maximum, one.start, flying, one.lag - flying, one.delay_ms)
+        return DeliveryLag(one.maximum, one.start, flying, one.lag - flying, one.delay_ms)
 
     def _state(self, group: str, queue: MessageQueue) -> Committed:
         available = self._storage.bounds(queue.topic, queue.queue_id)
@@ -296,6 +304,14 @@ def _check_stored(appended: "Future[AppendResult]") -> None:
     is_stored = isinstance(error, PyrocketError) and error.failed_send is FailedSend.STORED
     if error is not None and not is_stored:
         raise error
+
+
+def _fenced(group: str, client_id: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{client_id!r} is not a live member of the group {group!r}.",
+        remedy="Its offsets are committed after its next heartbeat.",
+        code="COMMIT_FENCED",
+    )
 
 
 def _missing(group: str) -> GroupNotFoundError:

@@ -19,9 +19,9 @@ from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
     Acked,
     Changed,
+    DeliveryLag,
     Lags,
     PopSettings,
-    QueueLag,
     Received,
     Stored,
     Swept,
@@ -52,7 +52,7 @@ def lags_of(
     storage: Consumption, state: GroupState, places: Iterable[Place], first_offset: FirstOffset
 ) -> Lags:
     """Return the lag in each queue. The caller must hold the group's lock."""
-    lags: dict[Place, QueueLag] = {}
+    lags: dict[Place, DeliveryLag] = {}
     for place in places:
         known, queue = storage.bounds(*place), state.queues.get(place)
         if queue is None:
@@ -62,7 +62,7 @@ def lags_of(
             committed, cursor, in_flight = queue.committed, queue.next, len(queue.flight)
         ready = max(known.maximum - max(cursor, known.minimum), 0)
         delay = _delay_ms(storage, place, committed, known) if in_flight + ready else 0
-        lags[place] = QueueLag(known.maximum, committed, in_flight, ready, delay)
+        lags[place] = DeliveryLag(known.maximum, committed, in_flight, ready, delay)
     return lags
 
 

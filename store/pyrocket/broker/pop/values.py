@@ -162,8 +162,8 @@ class Swept:
 
 
 @dataclass(frozen=True)
-class QueueLag:
-    """The lag of a group in one queue.
+class DeliveryLag:
+    """The lag of a group in one queue, with the messages in flight.
 
     end: The maximum offset of the queue.
     committed: The lowest offset that is not acked.
@@ -184,7 +184,7 @@ class QueueLag:
         return self.in_flight + self.ready
 
 
-Lags = Mapping[tuple[str, int], QueueLag]
+Lags = Mapping[tuple[str, int], DeliveryLag]
 """By topic and queue id, including the group's retry topics."""
 
 

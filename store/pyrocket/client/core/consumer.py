@@ -112,7 +112,7 @@ class ConsumerCore:
         try:
             brokers = await self._check(self._subscriptions)
             self._stop_watching = self._transport.watch(
-                self._config.group, self._client_id, lambda changed: self._changes.set()
+                self._config.group, self._client_id, self._changes.set
             )
             await self._member.membership.start(brokers)
             await self._member.rebalance()

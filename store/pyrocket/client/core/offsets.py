@@ -124,7 +124,7 @@ class BrokerOffsets:
         """Commit offsets at each broker, also after another broker has failed."""
         replies, failures = dict[MessageQueue, Committed](), list[PyrocketError]()
 
-        async def commit(broker: str) -> None:
+        async def save_at(broker: str) -> None:
             own = {queue: at for queue, at in offsets.items() if queue.broker == broker}
             who = self._group, self._member.client_id, self._member.incarnation
             try:
@@ -132,7 +132,7 @@ class BrokerOffsets:
             except PyrocketError as error:
                 failures.append(error)
 
-        await asyncio.gather(*map(commit, sorted({queue.broker for queue in offsets})))
+        await asyncio.gather(*map(save_at, sorted({queue.broker for queue in offsets})))
         if failures:
             raise failures[0]
         return replies

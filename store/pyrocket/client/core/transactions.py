@@ -85,7 +85,7 @@ class TransactionCore:
         self._ended(undecided, state, from_check)
         try:
             if state is not LocalTransactionState.UNKNOWN:
-                call = self._transport.end_transaction(undecided, state, from_check=from_check)
+                call = self._transport.end_transaction(undecided, state)
                 await asyncio.wait_for(call, self._timeout_s)
         except Exception as error:
             late = from_check and getattr(error, "code", "") == "TRANSACTION_ENDED"

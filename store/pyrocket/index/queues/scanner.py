@@ -32,8 +32,9 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import no_entry, no_log_file
-from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse
+from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse, records_at
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, StoredMessage
 
 SLICE_BYTES = 8 * 1024 * 1024
@@ -69,7 +70,7 @@ class Scanner:
         """`settle` waits until no recovery is in progress."""
         self._log, self._broker_name, self._settle = log, broker_name, settle
 
-    def slices(
+    def scan(
         self,
         queue: ConsumeQueue,
         start: int,
@@ -210,7 +211,7 @@ def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
 
 
 def read_messages(log: CommitLog, queue: ConsumeQueue, start: int, end: int) -> list[StoredMessage]:
-    """Return the messages [start, end) of `queue`. Raises the same errors as `Scanner.slices`."""
+    """Return the messages [start, end) of `queue`. Raises the same errors as `Scanner.scan`."""
     entries = queue.entries(start, end)
     next_offset = start + len(entries)
     if next_offset < end:
@@ -323,3 +324,50 @@ def _records(log: CommitLog, entries: Entries) -> RecordFields:
     if not len(offsets):
         return RecordFields(pa.py_buffer(b""), 0, offsets, sizes)
     return read_sparse(log, offsets, sizes)
+
+
+def slices_at(
+    log: CommitLog,
+    locations: MessageLocations,
+    broker_name: str,
+    where: MessageFilter,
+    tally: ScanTally,
+) -> Iterator[RecordSlice]:
+    """Yield the messages at the locations that match `where`, in order.
+
+    Raises OffsetOutOfRangeError if their log file was deleted, StoreDamagedError.
+    """
+    queue = MessageQueue(locations.topic, broker_name, locations.queue_id)
+    wanted, offsets = locations.log_positions, locations.queue_offsets
+    seen = 0
+    for rows, records in records_at(log, wanted, np.frombuffer(locations.sizes, np.int64)):
+        present = rows == np.arange(seen, seen + len(rows))
+        if not present.all():
+            raise _missing(log, locations, seen + int(np.argmin(present)))
+        seen += len(rows)
+        records.check_places(locations.topic, locations.queue_id, offsets[rows])
+        for start in range(0, len(rows), SLICE_ROWS):
+            all_of_it = RecordSlice(queue, records.part(slice(start, start + SLICE_ROWS)))
+            part, count = matching(all_of_it, where), len(all_of_it)
+            tally.messages += len(part)
+            if len(part):
+                yield part
+            tally.entries, tally.records = tally.entries + count, tally.records + count
+    if seen < len(wanted):
+        raise _missing(log, locations, seen)
+
+
+def _missing(log: CommitLog, locations: MessageLocations, row: int) -> PyrocketError:
+    """Return the error about a message that is not at its location."""
+    at, offset = int(locations.log_positions[row]), int(locations.queue_offsets[row])
+    where = (
+        f"offset {offset} of queue {locations.queue_id} of {locations.topic!r} (log offset {at})"
+    )
+    if at < log.first_offset():
+        return OffsetOutOfRangeError(
+            f"the log file with {where} has expired.", remedy="Look the messages up again."
+        )
+    return StoreDamagedError(
+        f"corrupt record at {where}: there is no complete record.",
+        remedy="Restore the log file from a backup.",
+    )

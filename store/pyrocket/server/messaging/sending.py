@@ -7,7 +7,7 @@ from typing import Any
 
 from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.sends import SendOutcome, Sent
+from pyrocket.broker.sends import Sent
 from pyrocket.formats.compression import Inflation
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status, stored_status
@@ -15,6 +15,7 @@ from pyrocket.server.messaging.interface import new
 from pyrocket.server.messaging.routes import Routes
 from pyrocket.server.messaging.sent import Sender, sent_of
 from pyrocket.server.messaging.sessions import Sessions
+from pyrocket.values.message import SendResult
 
 _HANDLE_FIELDS = 5
 
@@ -50,13 +51,13 @@ class Sending:
             raise RefusedError("MESSAGE_CORRUPTED", "the messages have different topics.")
         return topics.pop()
 
-    def _reply(self, sent: Sequence[Sent], results: Sequence[SendOutcome], now_ms: int) -> Any:
+    def _reply(self, sent: Sequence[Sent], results: Sequence[SendResult], now_ms: int) -> Any:
         entries = [
             self._entry(one, stored, now_ms) for one, stored in zip(sent, results, strict=True)
         ]
         return new("SendMessageResponse", status=stored_status(results[0].status), entries=entries)
 
-    def _entry(self, sent: Sent, stored: SendOutcome, now_ms: int) -> Any:
+    def _entry(self, sent: Sent, stored: SendResult, now_ms: int) -> Any:
         unique_id, due_ms = sent.origin.unique_id, sent.message.deliver_at_ms
         delayed = due_ms is not None and due_ms > now_ms
         return new(

@@ -15,13 +15,14 @@ import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import Received
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Work
 from pyrocket.formats.compression import LongBodyError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import Incoming
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import check_stored, status
-from pyrocket.server.messaging.interface import SERVICE, new, parse
+from pyrocket.server.messaging.interface import new, parse
 from pyrocket.server.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.server.messaging.offsets import Offsets
 from pyrocket.server.messaging.pulling import Pulled, Pulling
@@ -33,8 +34,8 @@ from pyrocket.server.messaging.sessions import Session, Sessions, Stream
 from pyrocket.server.messaging.telemetry import Telemetry, send_again_soon, settings_are_for_node
 from pyrocket.server.messaging.transactions import AskedProducers, EndTransaction
 from pyrocket.server.messaging.unary import Answer, UnaryCalls
-from pyrocket.server.threads import Work
 from pyrocket.services.consumption import MAX_BODY_BYTES
+from pyrocket.wire.channel import SERVICE
 
 _Value = TypeVar("_Value")
 _COPIES = 2

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
@@ -19,7 +20,6 @@ from pyrocket.server.incoming import Incoming, Origin
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.server.messaging.interface import new, parse
-from pyrocket.server.threads import Work
 
 _LOG = logging.getLogger("pyrocket")
 

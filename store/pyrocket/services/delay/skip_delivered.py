@@ -94,7 +94,7 @@ def skip_delivered(store: Recovered) -> None:
         return
     scanner = Scanner(log)
     for level, (start, end) in pending.items():
-        pieces = scanner.slices(queues.get(SCHEDULE_TOPIC, level - 1), start, end, in_place=True)
+        pieces = scanner.scan(queues.get(SCHEDULE_TOPIC, level - 1), start, end, in_place=True)
         try:
             page[level_field(level)] = max(start, _end_of_delivered(delivered, pieces))
         except (StoreDamagedError, OffsetOutOfRangeError) as error:

@@ -24,12 +24,16 @@ class Sink:
     """The exactly-once sink of one store. Staging also works on a read-only store."""
 
     def __init__(self, engine: Engine, encoder: MessageEncoder) -> None:
-        layout, clock = engine.layout, engine.clock
-        self._engine, self._layout, self._reader = engine, layout, engine.reader
-        self._clock, self._area = clock, StagingArea(layout)
-        self._encoder = encoder
-        self._ledger = SinkLedger(layout, engine.reader, clock)
-        self._empty = EmptyBatches(layout, clock)
+        self._engine, self._layout, self._clock = engine, engine.layout, engine.clock
+        self._encoder, self._area = encoder, StagingArea(engine.layout)
+
+    @lazy_property
+    def _ledger(self) -> SinkLedger:
+        return SinkLedger(self._layout, self._engine.reader, self._clock)
+
+    @lazy_property
+    def _empty(self) -> EmptyBatches:
+        return EmptyBatches(self._layout, self._clock)
 
     @lazy_property
     def uploads(self) -> Uploads:
@@ -83,7 +87,7 @@ class Sink:
             with translating_os_errors(self._layout.root, "try again", what=WRITE_FAILED):
                 decisions.record_empty(record)
         decision.log()
-        return Published(0, 0, decision.drop, self._reader.position().published)
+        return Published(0, 0, decision.drop, self._engine.reader.position().published)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
         """Publish rows of a batch without identity; a retry would publish them again.
@@ -93,7 +97,9 @@ class Sink:
         _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:
-            return Published(0, 0, False, self._reader.position().published, _left_out(staged))
+            return Published(
+                0, 0, False, self._engine.reader.position().published, _left_out(staged)
+            )
         published = self._publisher().publish_anonymous(with_rows)
         self._tidy_up(with_rows)
         return replace(published, left_out=_left_out(staged))
@@ -102,7 +108,7 @@ class Sink:
         """Delete staged rows that will not be published; errors of the file system are ignored."""
         _check_staged(staged)
         for one in staged:
-            if one.name and one.store == self._reader.identity.store_id:
+            if one.name and one.store == self._engine.identity.store_id:
                 with suppress(OSError, ValueError):
                     self._area.remove(one.name)
 
@@ -158,7 +164,7 @@ class Sink:
             self._area.remove_recycled()
 
     def _decisions(self) -> Decisions:
-        store = self._reader.identity.store_id
+        store = self._engine.identity.store_id
         return Decisions(self._layout.root, store, self._ledger, self._empty)
 
 

@@ -245,7 +245,7 @@ class StoreStaging:
     @property
     def store_id(self) -> str:
         """The uuid of the store."""
-        return self._engine.reader.identity.store_id
+        return self._engine.identity.store_id
 
     def completed(self, name: str) -> None:
         """Restart the file's age."""
@@ -254,7 +254,7 @@ class StoreStaging:
     def queues_of(self, topic: str) -> int:
         """Return the write queues of a topic; publishing creates the topic if it is missing."""
         check_topic_name(topic)
-        topics, config = self._engine.reader.topics, self._engine.config
+        topics, config = self._engine.topics, self._engine.config
         known = topics.all().get(topic)
         if known is None:
             if not config.auto_create_topics:

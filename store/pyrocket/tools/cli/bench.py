@@ -5,10 +5,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from pyrocket.errors import TopicNotFoundError
 from pyrocket.tools.cli.frame import OK, as_json, exits, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
@@ -41,7 +43,8 @@ def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> 
             sent = _rate(lambda: store.sink.send(message, create=True), seconds, most)
             received = _received(store, topic)
         finally:
-            store.admin.delete_topic(topic)
+            with suppress(TopicNotFoundError):
+                store.admin.topics.delete(topic)
     rates = {"reference": reference, "send": sent, "receive": received}
     if as_json:
         rows = {name: {"perSecond": round(rate, 1)} for name, rate in rates.items()}

@@ -140,7 +140,8 @@ def purge(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool)
         count and not dry_run and confirmed(f"Delete {asked}?", yes=yes, as_json=as_json)
     )
     if deleted:
-        target.delete_topic(DLQ_PREFIX + name)
+        with target.admin(write=True) as admin:
+            admin.topics.delete(DLQ_PREFIX + name)
     if as_json:
         show_json({"group": name, "messages": count, "deleted": deleted, "dryRun": dry_run})
     elif not count:

@@ -29,7 +29,7 @@ from pyrocket.tools.cli.place import (
 )
 from pyrocket.tools.cli.show import show_rows, show_table, time_ms
 from pyrocket.tools.cli.target import Target
-from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
+from pyrocket.tools.summaries import LagSum, QueueLag, sum_by_topic
 
 if TYPE_CHECKING:
     from pyrocket.values.admin import Backoff, GroupConfig, LiveMember
@@ -235,14 +235,15 @@ def alter(
         )
     target = place.target()
     created = create_missing and target.create_group(name)
-    found = target.update_group(
-        name,
-        consume=consume,
-        retries=retries,
-        retry_queues=retry_queues,
-        fifo=fifo,
-        backoff=backoff,
-    )
+    with target.admin(write=True) as admin:
+        found = admin.groups.update(
+            name,
+            consume_enabled=consume,
+            retry_max_times=retries,
+            retry_queues=retry_queues,
+            fifo=fifo,
+            backoff=backoff,
+        )
     if as_json:
         show_json({**_settings_document(found), "created": created})
     else:
@@ -269,7 +270,8 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     asked = f"{name} with offsets in {counted(topics, 'topic')}"
     deleted = not dry_run and confirmed(f"Delete {asked}?", yes=yes, as_json=as_json)
     if deleted:
-        target.delete_group(name)
+        with target.admin(write=True) as admin:
+            admin.groups.delete(name)
     if as_json:
         show_json({"group": name, "topics": topics, "deleted": deleted, "dryRun": dry_run})
     elif dry_run:
@@ -335,7 +337,8 @@ def reset(
     before = target.committed(name, topic)
     after = target.reset_offsets(topic, place_of)
     if not dry_run:
-        after = target.reset(name, topic, place_of, force=force)
+        with target.admin(write=True) as admin:
+            after = dict(admin.groups.reset(name, topic, place_of, force=force))
     _show_reset(name, topic, before, {**before, **after}, dry_run=dry_run, as_json=as_json)
     return OK
 
@@ -441,12 +444,12 @@ def _offset_document(one: QueueLag) -> dict[str, Any]:
     }
 
 
-def _sum_document(one: TopicLag) -> dict[str, Any]:
+def _sum_document(one: LagSum) -> dict[str, Any]:
     return {
         "topic": one.topic,
         "lag": one.lag,
         "lagBytes": one.bytes,
-        "behindMs": one.behind_ms,
+        "behindMs": one.delay_ms,
     }
 
 
@@ -461,7 +464,7 @@ def _document(one: QueueLag) -> dict[str, Any]:
         "maxOffset": one.maximum,
         "lag": one.lag,
         "lagBytes": one.bytes,
-        "behindMs": one.behind_ms,
+        "behindMs": one.delay_ms,
         "lost": one.lost,
         "beyondEnd": one.beyond_end,
     }

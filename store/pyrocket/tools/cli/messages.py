@@ -80,7 +80,7 @@ class Messages:
         Queues without committed offsets start at their first message. Raises GroupNotFoundError.
         """
         with open_session(self._place) as store:
-            store.admin.group(group)
+            store.admin.groups.get(group)
             known = store.source.committed(group, [topic])
             ranges = [
                 _starting(has, known.get(has.queue, has.start)) for has in store.ranges(topic)

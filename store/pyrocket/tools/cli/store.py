@@ -157,7 +157,8 @@ def retention(
     messages is not changed.
     """
     target = place.target()
-    found = target.retention()
+    with target.admin() as admin:
+        found = admin.retention
     if hours is None and total_bytes is None and at_hours is None:
         _show_retention(target, found, as_json=as_json)
         return OK
@@ -177,7 +178,8 @@ def retention(
         report is None or confirmed(f"Delete {_losses(report)}?", yes=yes, as_json=as_json)
     )
     if changes:
-        target.set_retention(new)
+        with target.admin(write=True) as admin:
+            admin.set_retention(new)
     if as_json or changes or dry_run:
         shown = new if changes or dry_run else found
         more = {"changed": changes, "messages": report.messages} if report else {}

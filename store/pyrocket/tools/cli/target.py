@@ -20,11 +20,10 @@ from pyrocket.tools.summaries import (
 from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
-    from pyrocket.values.admin import Backoff, CleanReport, GroupConfig, LiveMember
+    from pyrocket.remote.admin import RemoteAdmin
+    from pyrocket.store import Store
+    from pyrocket.values.admin import CleanReport, GroupConfig, LiveMember
     from pyrocket.values.admin import Place as Reset
-
-READ_WRITE = 6
-"""RocketMQ's permission of a topic: 4 to read, 2 to write."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,12 @@ class Target:
     def __init__(self, place: Place) -> None:
         self.place, self.messages = place, Messages(place)
 
+    @contextmanager
+    def admin(self, *, write: bool = False) -> "Iterator[Store | RemoteAdmin]":
+        """Open the store for a `with` block, which administers its topics, groups and retention."""
+        with self._open(write=write) as store:
+            yield store.admin
+
     def now_ms(self) -> int:
         """Return the current time of the store: that of its broker, or of this machine."""
         with self._open() as store:
@@ -83,7 +88,7 @@ class Target:
                 epoch=store.hello.epoch,
                 topics=len(topics),
                 messages=sum(topic.messages for topic in topics),
-                groups=len(store.admin.groups()),
+                groups=len(store.admin.groups.all()),
                 log_start=min((part.start for part in parts), default=0),
                 log_end=max((part.end for part in parts), default=0),
                 log_file_bytes=store.hello.log_file_bytes,
@@ -91,20 +96,10 @@ class Target:
                 retention=store.admin.retention,
             )
 
-    def retention(self) -> Retention | None:
-        """Return the retention of messages; None if all messages are kept."""
-        with self._open() as store:
-            return store.admin.retention
-
-    def set_retention(self, retention: Retention | None) -> None:
-        """Set the retention of messages; None keeps all messages."""
-        with self._open(write=True) as store:
-            store.admin.set_retention(retention)
-
     def clean(self, hours: float | None, total_bytes: int | None, dry_run: bool) -> "CleanReport":
         """Delete the oldest log files; see `Store.clean`."""
-        with self._open(write=not dry_run) as store:
-            return store.admin.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
+        with self.admin(write=not dry_run) as admin:
+            return admin.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
     def topics(self) -> list[TopicInfo]:
         """Return all topics by name, system topics included."""
@@ -122,7 +117,6 @@ class Target:
         queues: int,
         *,
         create_store: bool = False,
-        perm: int = READ_WRITE,
         message_type: str | None = None,
         ordered: bool = False,
     ) -> None:
@@ -131,56 +125,17 @@ class Target:
         Raises InvalidInputError (TOPIC_EXISTS) if the topic exists.
         """
         with self._open(write=True, create=create_store) as store:
-            store.admin.create_topic(
-                name,
-                read_queues=queues,
-                write_queues=queues,
-                perm=perm,
-                ordered=ordered,
-                exist_ok=False,
-            )
+            topics, both = store.admin.topics, {"read_queues": queues, "write_queues": queues}
+            topics.create(name, **both, ordered=ordered, exist_ok=False)
             if message_type is not None:
-                store.admin.update_topic(
-                    name, read_queues=None, write_queues=None, perm=None, message_type=message_type
-                )
-
-    def update_topic(
-        self,
-        name: str,
-        *,
-        read_queues: int | None,
-        write_queues: int | None,
-        perm: int | None,
-        message_type: str | None = None,
-        ordered: bool | None = None,
-    ) -> None:
-        """Change the given attributes of a topic. Raises TopicNotFoundError."""
-        with self._open(write=True) as store:
-            store.source.topic(name)
-            store.admin.update_topic(
-                name,
-                read_queues=read_queues,
-                write_queues=write_queues,
-                perm=perm,
-                message_type=message_type,
-                ordered=ordered,
-            )
-
-    def message_type(self, name: str) -> str:
-        """Return the message type of a topic; empty if it accepts all types."""
-        with self._open() as store:
-            return store.admin.message_type(name)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its queues. Raises TopicNotFoundError with the most similar name."""
-        with self._open(write=True) as store:
-            store.source.topic(name)
-            store.admin.delete_topic(name)
+                topics.set_message_type(name, message_type)
 
     def groups(self) -> list[str]:
         """Return the names of the consumer groups."""
         with open_sessions(self.place) as stores:
-            return list(dict.fromkeys(name for store in stores for name in store.admin.groups()))
+            return list(
+                dict.fromkeys(name for store in stores for name in store.admin.groups.all())
+            )
 
     def group(self, name: str) -> "GroupConfig":
         """Return the settings of a group, at the first broker that has it.
@@ -188,7 +143,7 @@ class Target:
         Raises GroupNotFoundError with the most similar name.
         """
         with open_sessions(self.place) as stores:
-            return at_any(stores, lambda store: store.admin.group(name))[0]
+            return at_any(stores, lambda store: store.admin.groups.get(name))[0]
 
     def members(self, group: str) -> "list[LiveMember] | None":
         """Return the live members of a group, which only a broker knows; None for a directory."""
@@ -197,37 +152,10 @@ class Target:
 
     def create_group(self, name: str) -> bool:
         """Create a group; return whether it was missing. Raises GroupNameError."""
-        with self._open(write=True) as store:
-            is_new = name not in store.admin.groups()
-            store.admin.create_group(name)
+        with self.admin(write=True) as admin:
+            is_new = name not in admin.groups.all()
+            admin.groups.create(name)
             return is_new
-
-    def update_group(
-        self,
-        name: str,
-        *,
-        consume: bool | None = None,
-        retries: int | None = None,
-        retry_queues: int | None = None,
-        fifo: bool | None = None,
-        backoff: "Backoff | None" = None,
-    ) -> "GroupConfig":
-        """Change the given settings of a group; return all settings. Raises GroupNotFoundError."""
-        with self._open(write=True) as store:
-            return store.admin.update_group(
-                name,
-                consume_enabled=consume,
-                retry_queues=retry_queues,
-                retry_max_times=retries,
-                fifo=fifo,
-                backoff=backoff,
-            )
-
-    def delete_group(self, name: str) -> None:
-        """Delete a group and its offsets. Raises GroupNotFoundError with the most similar name."""
-        with self._open(write=True) as store:
-            store.admin.group(name)
-            store.admin.delete_group(name)
 
     def lag(self, group: str = "") -> list[QueueLag]:
         """Return the lag of a group, or of all groups, in each queue of its topics.
@@ -256,11 +184,6 @@ class Target:
                 return _by_queue_id(store.source.offsets_at(wanted))
             is_first = to == "earliest"
             return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
-
-    def reset(self, group: str, topic: str, to: "Reset", *, force: bool) -> dict[int, int]:
-        """Reset a group's offsets in a topic and return them; see `Groups.reset`."""
-        with self._open(write=True) as store:
-            return store.admin.reset_group(group, topic, to, force=force)
 
     @contextmanager
     def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:

@@ -73,7 +73,8 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
 
     target = place.target()
     found = target.topic(name)
-    message_type = target.message_type(name)
+    with target.admin() as admin:
+        message_type = admin.topics.message_type(admin.topics.get(name).name)
     if as_json:
         queues = [_queue_document(one) for one in found.queues]
         show_json({**_document(found), "messageType": message_type, "queues": queues})
@@ -217,10 +218,9 @@ def alter(
         "read_queues": read_queues if queues is None else queues,
         "write_queues": write_queues if queues is None else queues,
         "perm": None if perm is None else _PERMISSIONS[perm],
-        "message_type": message_type,
         "ordered": ordered,
     }
-    is_changed = any(value is not None for value in changes.values())
+    is_changed = any(value is not None for value in (message_type, *changes.values()))
     if not is_changed and not create_missing:
         raise click.UsageError(
             "Use --queues, --read-queues, --write-queues, --perm, --type or --ordered."
@@ -229,7 +229,11 @@ def alter(
     if created:
         target.create_topic(name, queues or write_queues or read_queues or DEFAULT_QUEUES)
     if is_changed:
-        target.update_topic(name, **changes)
+        with target.admin(write=True) as admin:
+            admin.topics.get(name)
+            if message_type is not None:
+                admin.topics.set_message_type(name, message_type)
+            admin.topics.update(name, **changes)
     found = target.topic(name)
     if as_json:
         show_json({**_document(found), "created": created})
@@ -263,7 +267,8 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
         return OK
     deleted = confirmed(f"Delete {messages}?", yes=yes, as_json=as_json)
     if deleted:
-        target.delete_topic(name)
+        with target.admin(write=True) as admin:
+            admin.topics.delete(name)
     if as_json:
         show_json({"topic": name, "deleted": deleted})
     elif deleted:

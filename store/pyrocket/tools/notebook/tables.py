@@ -199,7 +199,7 @@ def groups(store: StoreOrPath = None) -> Table:
     lag, bytes, behind: as in `lag`, but for all queues together.
     """
     with _opened_all(store) as opened:
-        names = dict.fromkeys(name for one in opened for name in one.admin.groups())
+        names = dict.fromkeys(name for one in opened for name in one.admin.groups.all())
         title = f"Groups of {', '.join(one.name for one in opened)}"
         return group_table(title, names, lags_of_all(opened))
 
@@ -207,7 +207,7 @@ def groups(store: StoreOrPath = None) -> Table:
 def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> Table:
     """Return groups and their lags by topic as a table."""
     rows: list[tuple[object, ...]] = [
-        (one.group, one.topic, one.lag, one.bytes, timedelta(milliseconds=one.behind_ms))
+        (one.group, one.topic, one.lag, one.bytes, timedelta(milliseconds=one.delay_ms))
         for one in sum_by_topic(lags)
     ]
     known = {row[0] for row in rows}
@@ -233,7 +233,7 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     with _opened_all(store) as opened:
         if group is None:
             return lag_table("Lag of all groups", lags_of_all(opened))
-        at_any(opened, lambda one: one.admin.group(group))
+        at_any(opened, lambda one: one.admin.groups.get(group))
         return lag_table(f"Lag of {group}", lags_of_all(opened, group))
 
 
@@ -244,7 +244,7 @@ def lag_table(title: str, lags: Iterable[QueueLag]) -> Table:
     rows = [
         (
             *(one.group, one.topic, one.broker, one.queue_id, one.committed, one.maximum),
-            *(one.lag, one.bytes, timedelta(milliseconds=one.behind_ms), one.lost, one.beyond_end),
+            *(one.lag, one.bytes, timedelta(milliseconds=one.delay_ms), one.lost, one.beyond_end),
         )
         for one in lags
     ]

@@ -299,7 +299,7 @@ class TestPulls:
 
     def test_an_invalid_expression_is_an_error(self, consumers, store):
         with pytest.raises(InvalidInputError):
-            consumers.check_filter(Subscription("a >", "SQL92"))
+            consumers.check_filter("orders", Subscription("a >", "SQL92"))
 
     def test_a_reply_has_a_quarter_of_a_mebibyte_or_one_message(self, consumers, store):
         send(store, *(os.urandom(200_000) for _ in range(3)))

@@ -22,11 +22,11 @@ class Brokers:
     def __init__(self, error=None, seconds=0):
         self.ended, self.error, self.seconds, self.ask = [], error, seconds, None
 
-    async def end_transaction(self, undecided, state, *, from_check):
+    async def end_transaction(self, undecided, state):
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
-        self.ended.append((undecided.half.transaction_id, state, from_check))
+        self.ended.append((undecided.half.transaction_id, state))
 
     def watch_checks(self, group, ask):
         self.ask = ask
@@ -82,7 +82,7 @@ def test_a_result_of_another_type_is_unknown(result, state):
 def test_checks_are_answered_one_at_a_time_in_order():
     brokers, listener = Brokers(), Listener(COMMIT, ROLLBACK)
     checked(brokers, listener, ["1", "2"])
-    assert brokers.ended == [("1", COMMIT, True), ("2", ROLLBACK, True)]
+    assert brokers.ended == [("1", COMMIT), ("2", ROLLBACK)]
     assert listener.most == 1
     assert brokers.ask is None
 
@@ -90,7 +90,7 @@ def test_checks_are_answered_one_at_a_time_in_order():
 def test_a_listener_that_fails_or_does_not_know_decides_nothing():
     brokers = Brokers()
     checked(brokers, Listener(ValueError("?"), None, UNKNOWN), "1234")
-    assert brokers.ended == [("4", COMMIT, True)]
+    assert brokers.ended == [("4", COMMIT)]
 
 
 def test_a_message_is_not_checked_twice_at_once_or_while_it_is_executed():

@@ -10,7 +10,7 @@ import time
 import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.access import read_access
-from pyrocket.client.embedded import SharedBroker
+from pyrocket.client.embedded import open_brokers
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.server.tls import Certificate
 from pyrocket.tools import notebook
@@ -255,10 +255,9 @@ def member(where, cli):
         join_group(place, "busy", "c1", t="*")
         yield "c1"
     else:
-        shared = SharedBroker.acquire(place, create=False)
-        shared.hold_group("busy")
+        open_brokers.acquire(place, create=False).consumers.held.hold("busy")
         yield f"process {os.getpid()}"
-        shared.release(place)
+        open_brokers.release(place)
     cli("group", "delete", "busy", "--yes")
 
 
