@@ -10,7 +10,7 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.positions import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
@@ -130,7 +130,7 @@ def test_after_cleaning_only_expired_messages_are_skipped_and_they_are_counted(n
 def fresh_query(numbers, word, policy):
     options = ReadOptions(
         path="/s",
-        subscription=Subscription(pattern="t."),
+        subscription=SubscribedTopics(pattern="t."),
         span=Span(OffsetChoice("startingOffsets", word)),
         loss=LossPolicy(policy=policy),
     )
