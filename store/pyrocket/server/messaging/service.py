@@ -22,7 +22,7 @@ from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import Incoming
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import check_stored, status
-from pyrocket.server.messaging.interface import new, parse
+from pyrocket.server.messaging.interface import SERVICE, new, parse
 from pyrocket.server.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.server.messaging.offsets import OffsetCalls
 from pyrocket.server.messaging.pulling import PullCalls, PullReply
@@ -35,7 +35,6 @@ from pyrocket.server.messaging.telemetry import Telemetry, send_again_soon, sett
 from pyrocket.server.messaging.transactions import AskedProducers, TransactionCalls
 from pyrocket.server.messaging.unary import Answer, UnaryCalls
 from pyrocket.services.consumption import MAX_BODY_BYTES
-from pyrocket.wire.channel import SERVICE
 
 _Value = TypeVar("_Value")
 _COPIES = 2
