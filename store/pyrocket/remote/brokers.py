@@ -13,7 +13,7 @@ from pyrocket.errors import (
 )
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
-from pyrocket.values.routes import Route, TopicData, TopicSettings
+from pyrocket.values.routes import Route, TopicSettings
 from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.channel import SERVICE, Credentials
 from pyrocket.wire.messages import value_of
@@ -41,7 +41,7 @@ class RemoteBrokers:
         self._opened: dict[str, RemoteBroker] = {}
         self._hellos: dict[str, HelloReply] = {}
         self._address_of: dict[str, str] = {}
-        self._ordered: dict[str, dict[str, TopicConfig | TopicData]] = {}
+        self._ordered: dict[str, dict[str, TopicConfig]] = {}
         self._lookup: RouteLookup | None = None
         self._routed: dict[str, set[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -126,14 +126,14 @@ class RemoteBrokers:
         except TransportError:
             return ()
 
-    def _remember(self, topic: str, broker: str, settings: TopicConfig | TopicData | None) -> None:
+    def _remember(self, topic: str, broker: str, settings: TopicConfig | None) -> None:
         """Keep the settings of an ordered topic at a broker, in case that it goes."""
         known = self._ordered.setdefault(topic, {})
         known.pop(broker, None)
         if settings is not None and settings.ordered:
             known[broker] = settings
 
-    def _gone(self, topic: str, known: Collection[str]) -> dict[str, TopicConfig | TopicData]:
+    def _gone(self, topic: str, known: Collection[str]) -> dict[str, TopicConfig]:
         """Return the settings of an ordered topic at the brokers that are not `known`."""
         ordered = self._ordered.get(topic, {})
         return {name: one for name, one in ordered.items() if name not in known}

@@ -4,34 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.values.topics import TopicConfig
 
 
 @dataclass(frozen=True)
-class TopicData:
-    """A topic of one broker.
+class TopicData(TopicConfig):
+    """A topic of one broker, as the broker registers it, without its id.
 
     Attributes:
         message_type: The type of messages that it accepts, such as FIFO; empty for all types.
-        ordered: Whether its queues at brokers that are gone remain in its route.
     """
 
-    name: str
-    read_queues: int
-    write_queues: int
-    perm: int
     message_type: str = ""
-    ordered: bool = False
-
-    @property
-    def readable(self) -> bool:
-        """Whether its messages may be read."""
-        return bool(self.perm & PERM_READ)
-
-    @property
-    def writable(self) -> bool:
-        """Whether messages may be sent to it."""
-        return bool(self.perm & PERM_WRITE)
 
 
 @dataclass(frozen=True)
@@ -100,5 +84,5 @@ class TopicSettings(NamedTuple):
             those that this client has known.
     """
 
-    live: Mapping[str, TopicConfig | TopicData]
-    gone: Mapping[str, TopicConfig | TopicData]
+    live: Mapping[str, TopicConfig]
+    gone: Mapping[str, TopicConfig]

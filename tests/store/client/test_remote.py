@@ -99,7 +99,7 @@ class TestSeveralBrokers:
     def test_brokers_are_found_through_name_servers(self, endpoints):
         table = RouteTable()
         for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
-            topics = (TopicData("orders", 2, 2, 6, ""),)
+            topics = (TopicData("orders", 2, 2, 6, message_type=""),)
             table.register(Registration("c", name, 0, address, 1, topics), name)
         with name_server.serving(table) as address, Producer(endpoint=address) as producer:
             assert len({producer.send(body(number)).msg_id for number in range(4)}) == 4

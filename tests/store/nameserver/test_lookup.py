@@ -11,7 +11,7 @@ from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import BrokerData, QueueData, Registration, TopicData
 from support import broker_process, name_server
 
-ORDERS = TopicData("orders", 4, 2, 6, "FIFO")
+ORDERS = TopicData("orders", 4, 2, 6, message_type="FIFO")
 
 
 class Clock:

@@ -6,7 +6,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.server.nameserver.route_table import EXPIRY_S, RouteTable
 from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
 
-ORDERS, CLICKS = TopicData("orders", 4, 2, 6), TopicData("clicks", 1, 1, 4, "FIFO")
+ORDERS, CLICKS = TopicData("orders", 4, 2, 6), TopicData("clicks", 1, 1, 4, message_type="FIFO")
 
 
 class Clock:
@@ -192,7 +192,7 @@ def test_a_topic_may_have_65536_queues(table):
         registration("a", TopicData("orders", 1, 65_537, 6)),
         registration("a", TopicData("orders", 1, 1, -1)),
         registration("a", TopicData("orders", 1, 1, 8)),
-        registration("a", TopicData("orders", 1, 1, 6, "FIFO\n")),
+        registration("a", TopicData("orders", 1, 1, 6, message_type="FIFO\n")),
         registration("a", TopicData("../x", 1, 1, 6)),
         registration("a", TopicData("o\nrders", 1, 1, 6)),
         registration("a", TopicData("o" * 256, 1, 1, 6)),

@@ -123,7 +123,7 @@ def test_a_second_primary_with_the_same_name_is_refused(channel):
 
 
 def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(address, channel):
-    fifo = TopicData("orders", 1, 1, 6, "FIFO")
+    fifo = TopicData("orders", 1, 1, 6, message_type="FIFO")
     streams = [BrokerStream(channel) for _ in range(3)]
     streams[0].register(registration("b", address="[::1]:8082"))
     streams[1].register(registration("a", fifo, address="broker.example:8081"))
@@ -147,10 +147,10 @@ def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(
 
 
 def test_a_topic_of_a_type_of_a_later_release_does_not_break_its_route(address, channel):
-    later = TopicData("orders", 1, 1, 6, "HOLOGRAM")
+    later = TopicData("orders", 1, 1, 6, message_type="HOLOGRAM")
     streams = [BrokerStream(channel) for _ in range(2)]
     streams[0].register(registration("a", later))
-    streams[1].register(registration("b", TopicData("orders", 1, 1, 6, "FIFO")))
+    streams[1].register(registration("b", TopicData("orders", 1, 1, 6, message_type="FIFO")))
     stub = Stub(address)
     reply = stub.call("QueryRoute", topic=resource("orders"))
     stub.close()

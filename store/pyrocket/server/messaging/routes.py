@@ -11,7 +11,6 @@ from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import new, number
 from pyrocket.store import Store
-from pyrocket.values.routes import TopicData
 from pyrocket.values.topics import TopicConfig
 
 ANY_QUEUE = -1
@@ -88,7 +87,7 @@ class RouteCalls:
 
 
 def message_queues(
-    topic: Any, broker: Any, config: TopicConfig | TopicData, accepted: Sequence[str]
+    topic: Any, broker: Any, config: TopicConfig, accepted: Sequence[str]
 ) -> Iterator[Any]:
     """Yield the queues of a topic at one broker, ordered by id; each accepts these types."""
     types = [number("MessageType", name) for name in accepted]

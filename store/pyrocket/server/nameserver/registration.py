@@ -52,8 +52,8 @@ class RegisteredTopics:
                 one.read_queues,
                 one.write_queues,
                 one.perm,
-                topics.message_type(one.name),
                 one.ordered,
+                message_type=topics.message_type(one.name),
             )
             for one in topics.all().values()
         )
