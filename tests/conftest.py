@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 
 # Each run uses the same examples, so that failures can be repeated; PYROCKET_EXPLORE=1 generates
-# new examples, and larger numbers generate more. There is no deadline, because a slow machine is not
-# a failure.
+# new examples, and larger numbers generate more of them. There is no deadline, because a slow
+# machine is not a failure.
 hypothesis.settings.register_profile(
     "base",
     deadline=None,

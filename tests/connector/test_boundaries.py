@@ -27,7 +27,9 @@ STEPS = st.one_of(
     st.tuples(st.just("die")),
 )
 EXAMPLES = settings(
-    max_examples=30 * TIMES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30 * TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -256,7 +256,9 @@ STEPS = st.lists(
 
 
 @settings(
-    deadline=None, max_examples=20 * TIMES, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=20 * TIMES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(STEPS)
 def test_each_timer_is_delivered_once_and_never_early(tmp_path_factory, steps):
