@@ -5,8 +5,8 @@ from queue import Queue
 
 from client_arguments import given_server
 from pyrocket import Message, StoredMessage
+from pyrocket.base.clock import system_clock
 from pyrocket.client import ConsumeResult, Producer, PushConsumer
-from pyrocket.clock import system_clock
 
 arrived = Queue[str]()
 

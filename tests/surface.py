@@ -333,8 +333,8 @@ def commands():
 
 def files():
     """List the paths of the layout, with `<*>` for variable parts, and other file names."""
+    from pyrocket.base.versions import HINTS, VERSIONS
     from pyrocket.disk.layout import Layout
-    from pyrocket.versions import HINTS, VERSIONS
 
     layout, paths = Layout(Path("/store")), set()
     for name, member in vars(Layout).items():

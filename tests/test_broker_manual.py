@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyrocket import Store
-from pyrocket.rpc.tls import Certificate
+from pyrocket.server.tls import Certificate
 from support import broker_process
 from support.broker import served
 from support.broker_manual import PAGE

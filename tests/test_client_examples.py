@@ -9,7 +9,7 @@ from pathlib import Path
 import pyrocket.broker.broker
 import pytest
 from pyrocket import Store, StoreConfig
-from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.values.transactions import CheckPolicy
 from support.broker import served
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

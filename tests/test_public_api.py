@@ -118,7 +118,11 @@ def test_importing_the_connector_imports_only_light_modules_besides_pyspark():
     before = modules_after("import pyspark.sql.datasource")
     added = modules_after("import pyspark_pyrocket") - before
     assert not added & {*HEAVY, "pyrocket.store"}
-    assert not {name for name in added if name.startswith(("pyrocket.rpc", "pyrocket.formats"))}
+    assert not {
+        name
+        for name in added
+        if name.startswith(("pyrocket.wire", "pyrocket.remote", "pyrocket.formats"))
+    }
 
 
 def test_planning_a_stream_does_not_import_pandas(tmp_path):

@@ -15,33 +15,21 @@ FILE_LINES_MEDIAN = 150
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 50
 
-BASE = [
-    "errors",
-    "message",
-    "consuming",
-    "producing",
-    "loop_threads",
-    "rounds",
-    "arguments",
-    "config",
-    "clock",
-    "versions",
-]
 LAYERS = [
-    BASE,
+    ["errors"],
+    ["base", "values"],
     ["formats", "disk"],
     ["filters", "log"],
-    ["index.queues"],
-    ["index.keys"],
+    ["index.queues", "wire"],
+    ["index.keys", "remote"],
     ["metadata"],
     ["engine"],
     ["services.delay", "services.transactions", "services.sink", "services.consumption"],
-    ["services.services"],
-    ["views"],
+    ["services.services", "remote.upload"],
+    ["views", "remote.sink"],
     ["store"],
-    ["broker", "nameserver"],
-    ["rpc"],
-    ["client"],
+    ["broker"],
+    ["server", "client"],
     ["testing", "tools.verify", "tools.session"],
     ["tools.summaries"],
     ["tools.repair", "tools.notebook"],
@@ -62,8 +50,8 @@ PATH_OPERATIONS = (
 )
 PATHS_OUTSIDE_DISK = {
     "broker.files": ".read_bytes",
-    "rpc.descriptors": ".read_bytes",
-    "rpc.proto.__main__": ".glob",
+    "wire.descriptors": ".read_bytes",
+    "wire.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",
     "tools.verify.metadata": ".glob",
     "tools.verify.keys": ".iterdir",
@@ -88,29 +76,26 @@ CLIENT_SHELL = (
     *(f"pyrocket.client.deduplication.{name}" for name in ("cache", "listener", "sqlite")),
     "pyrocket.client.deduplication.transaction",
     *(f"pyrocket.client.{name}" for name in ("instance", "base", "server", "embedded", "remote")),
-    *(f"pyrocket.client.{name}" for name in ("remote_broker", "remote_brokers", "local_offsets")),
+    "pyrocket.client.local_offsets",
     *(f"pyrocket.client.{name}" for name in ("producer", "pull_consumer", "push_consumer")),
-    *(
-        f"pyrocket.client.{name}"
-        for name in ("pending_sends", "local_transactions", "tracing", "failures", "group_lag")
-    ),
+    *(f"pyrocket.client.{name}" for name in ("local_transactions", "tracing", "group_lag")),
 )
 """The modules of `pyrocket.client` that may use threads, connections and clocks. All others are the
 core, which tests run on a simulated clock.
 """
 NOT_IN_CLIENT_CORE = (
     *("threading.", "queue.", "concurrent.", "multiprocessing.", "sched.", "signal."),
-    *("socket.", "select.", "selectors.", "ssl.", "grpc.", "pyrocket.rpc."),
-    *("time.", "pyrocket.clock.", "secrets.", "uuid."),
+    *("socket.", "select.", "selectors.", "ssl.", "grpc.", "pyrocket.wire.", "pyrocket.remote."),
+    *("time.", "pyrocket.base.clock.", "secrets.", "uuid."),
     *("asyncio.to_thread.", "asyncio.open_connection.", "asyncio.create_subprocess_exec."),
 )
 """The core runs in any event loop; times are those of the loop, which may be simulated."""
 RANKS = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 # `pyrocket/__init__.py` defines the public names; it may import from packages up to this rank.
-RANKS[""] = RANKS["rpc"]
-CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.config.", "pyrocket.tools.notebook.")
+RANKS[""] = RANKS["broker"]
+CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.base.config.", "pyrocket.tools.notebook.")
 # Log lines and commands show counts alike.
-CONNECTOR_MAY_IMPORT += ("pyrocket.arguments.counted",)
+CONNECTOR_MAY_IMPORT += ("pyrocket.base.arguments.counted",)
 # All commands share these modules.
 CONNECTOR_MAY_IMPORT += (
     *("pyrocket.tools.cli.command_group.", "pyrocket.tools.cli.frame."),
@@ -174,7 +159,9 @@ def store_fault(module, name):
         return "inside the package, import from the module that defines it"
     if own is None:
         return f"{module} is not in the table of layers"
-    if own != other and RANKS[own] == RANKS[other] and own and own not in BASE:
+    if {own.split(".")[0], other.split(".")[0]} == {"server", "remote"}:
+        return "a server and its clients do not import each other"
+    if own != other and RANKS[own] == RANKS[other] and own:
         return f"{own} and {other} may not import each other"
     return f"{other} is above {own}" if RANKS[other] > RANKS[own] else None
 
@@ -297,12 +284,12 @@ def test_the_core_of_the_client_uses_no_threads_connections_or_clocks():
     "source",
     [
         *("import threading", "from time import monotonic", "from concurrent import futures"),
-        *("import grpc", "from pyrocket.rpc.client import Client", "import pyrocket.clock"),
+        *("import grpc", "from pyrocket.remote.client import Client", "import pyrocket.base.clock"),
     ],
 )
 def test_a_thread_connection_or_clock_in_the_core_of_the_client_is_reported(source):
     assert list(client_core_faults("pyrocket.client.new", source))
-    assert not list(client_core_faults("pyrocket.rpc.new", source))
+    assert not list(client_core_faults("pyrocket.remote.new", source))
     assert not list(client_core_faults("pyrocket.client.new", "from datetime import datetime"))
 
 
@@ -370,7 +357,7 @@ def test_an_import_of_a_higher_or_equal_rank_is_reported(module, source):
     ("module", "source"),
     [
         ("pyrocket", "from pyrocket.store import Store"),
-        ("pyrocket.config", "from pyrocket.errors import OptionError"),
+        ("pyrocket.base.config", "from pyrocket.errors import OptionError"),
         ("pyrocket.store", "from pyrocket.metadata.topics import Topics"),
         (
             "pyrocket.services.delay.schedule_service",
@@ -420,4 +407,4 @@ def test_an_operation_on_a_path_outside_disk_is_reported(source):
 def test_banned_names_are_reported():
     assert list(name_faults("formats/x.py", "import struct\nstruct.pack_into('q', b, 0, 1)"))
     assert list(name_faults("formats/x.py", "import time\ntime.time()"))
-    assert not list(name_faults("store/pyrocket/clock.py", "import time\ntime.time_ns()"))
+    assert not list(name_faults("store/pyrocket/base/clock.py", "import time\ntime.time_ns()"))

@@ -13,9 +13,9 @@ from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_amount, check_numbers, check_place, check_type, path_of
-from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.base.arguments import check_amount, check_numbers, check_place, check_type, path_of
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
@@ -25,7 +25,6 @@ from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.reader import iterate_messages
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
@@ -33,14 +32,6 @@ from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.engine.writer import Writer
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.message import (
-    AppendResult,
-    Message,
-    Position,
-    QueueOffsets,
-    SendResult,
-    StoredMessage,
-)
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.services.consumption import Consumption
@@ -48,6 +39,15 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.services import Services
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
+from pyrocket.values.admin import CleanReport
+from pyrocket.values.message import (
+    AppendResult,
+    Message,
+    Position,
+    QueueOffsets,
+    SendResult,
+    StoredMessage,
+)
 from pyrocket.views.pending import PendingMessages
 from pyrocket.views.views import Views
 

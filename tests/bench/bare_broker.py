@@ -11,7 +11,7 @@ import sys
 
 from pyrocket import Store
 from pyrocket.broker.broker import Broker
-from pyrocket.rpc.server import Server
+from pyrocket.server.server import Server
 
 
 class BareServer(Server):

@@ -16,8 +16,8 @@ from bench.test_group_commit import CountedFsync
 from pyrocket import Store, StoreConfig
 from pyrocket.broker.broker import Broker
 from pyrocket.disk import io
-from pyrocket.rpc.messaging.interface import SERVICE, new, number
-from pyrocket.rpc.server import Server
+from pyrocket.server.messaging.interface import SERVICE, new, number
+from pyrocket.server.server import Server
 
 
 def bare_server():

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from bench.pairs import MIB, ROUNDS, measure
 from pyrocket import Store
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, name_of, new
+from pyrocket.server.messaging.interface import PACKAGE, SERVICE, name_of, new
+from pyrocket.wire.descriptors import message_class
 from support import broker_process
 from support.rocketmq_stub import message
 

@@ -7,7 +7,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
-from pyspark_pyrocket.tools.checkpoints.running import queries_on
+from pyspark_pyrocket.tools.checkpoints.commands import queries_on
 
 
 @pytest.fixture

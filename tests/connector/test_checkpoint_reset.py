@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
-from pyspark_pyrocket.tools.checkpoints.running import queries_on
+from pyspark_pyrocket.tools.checkpoints.commands import queries_on
 from pyspark_pyrocket.transport.path import forget
 from support.spark_checkpoints import SETTINGS, Files, everything, reset, run, run_json
 

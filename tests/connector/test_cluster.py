@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.errors import OptionError, TransportError, UnsupportedError
-from pyrocket.nameserver.route_table import RouteTable
+from pyrocket.server.nameserver.route_table import RouteTable
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_pyrocket import BatchCommit, DefaultSource

@@ -14,7 +14,7 @@ from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import KeyLookup
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source import key_lookup
+from pyspark_pyrocket.source import batch_reader
 from support.stores import FakeClock
 
 SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "string")
@@ -109,12 +109,12 @@ def test_keys_are_combined_with_offsets_queues_and_tags(orders):
 
 def test_a_look_up_is_planned_into_few_tasks(orders, monkeypatch):
     assert len(reader(orders, keys="k0,k1,k2,k3").partitions()) == 1
-    monkeypatch.setattr(key_lookup, "TASK_MESSAGES", 8)
+    monkeypatch.setattr(batch_reader, "TASK_MESSAGES", 8)
     planned = reader(orders, keys="k0,k1,k2,k3")
     tasks = planned.partitions()
     assert [sum(map(len, task.work.locations)) for task in tasks] == [8, 8, 4, 8, 8, 4]
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
-    monkeypatch.setattr(key_lookup, "TASK_BYTES", 1)
+    monkeypatch.setattr(batch_reader, "TASK_BYTES", 1)
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
 
 

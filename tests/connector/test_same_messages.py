@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 from pyrocket import Store
-from pyrocket.metadata.groups import Backoff
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from pyrocket.tools import notebook
+from pyrocket.values.admin import Backoff
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.batch_reader import default_schema

@@ -48,7 +48,7 @@ def test_a_queue_of_a_stream_is_read_by_one_task_or_more(tasks):
 
 def test_tasks_return_arrow_batches_and_create_no_message_objects(tasks, monkeypatch):
     for name in ("Message", "StoredMessage"):
-        monkeypatch.delattr(f"pyrocket.message.{name}.__init__")
+        monkeypatch.delattr(f"pyrocket.values.message.{name}.__init__")
     reader, planned = tasks()
     read = [batch for task in planned for batch in reader.read(task)]
     assert read

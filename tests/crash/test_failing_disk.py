@@ -12,7 +12,7 @@ import grpc
 import pytest
 from pyrocket import Client, Connection, Message, RemoteSink, Store, Timeouts
 from pyrocket.errors import PyrocketError
-from pyrocket.rpc.descriptors import message_class
+from pyrocket.wire.descriptors import message_class
 from support.broker_process import start, wait_until_it_serves
 from support.failing_disk import FailingDisk
 

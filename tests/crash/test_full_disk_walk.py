@@ -18,8 +18,8 @@ from crash.test_killed_broker import free_port
 from pyrocket import Message
 from pyrocket.client import Producer, PullConsumer
 from pyrocket.errors import PyrocketError
-from pyrocket.rpc.descriptors import message_class
 from pyrocket.tools.verify.verify import verify
+from pyrocket.wire.descriptors import message_class
 from support.broker_process import start, wait_until_it_serves
 from support.commands import document, run
 from support.disks import mounted

@@ -9,10 +9,10 @@ import threading
 import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
-from pyrocket.rpc import remote_sink
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.remote import sink as remote_sink
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
 from support.broker_process import start, wait_until_it_serves
 

@@ -11,10 +11,10 @@ import pytest
 from crash.seeds import SEED
 from crash.test_killed_broker import free_port
 from pyrocket import Store
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.remote_admin import RemoteAdmin
-from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.remote.admin import RemoteAdmin
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
 from pyspark.errors import AnalysisException
 from support.broker_process import start, wait_until_it_serves

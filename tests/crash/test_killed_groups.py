@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from pyrocket import Store
 from pyrocket.broker.broker import Broker
-from pyrocket.metadata.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.broker_groups import CONFIG, INVISIBLE_MS, consume_until_death
 from support.pops import handles_of
 

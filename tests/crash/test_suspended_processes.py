@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.client import ConsumeResult, Producer, PushConsumer
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 from support import broker_process, name_server
 from support.client_processes import (
     GROUP,

@@ -6,7 +6,7 @@ import time
 import pytest
 from pyrocket import Message, Store
 from pyrocket.client import Producer
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.transactions import LocalTransactionState
 from support import broker_process
 
 pytestmark = pytest.mark.crash

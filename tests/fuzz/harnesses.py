@@ -31,7 +31,7 @@ from pyrocket.formats.record_decode import decode_record, read_store_timestamp
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TIMER_ENTRY
 from pyrocket.index.keys.key_items import key_items
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 from support.slices import decode_run
 
 COLUMNS = [name for name in SCAN_COLUMNS if name not in ("bodyText", "bornTimestamp")]

@@ -15,7 +15,7 @@ from pyrocket.formats.queue_entry import PRE_BLANK_SIZE, parse_entries
 from pyrocket.formats.record import encode_record, read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 from support.slices import decode_run
 
 V1 = Path(__file__).parent / "v1"

@@ -10,7 +10,7 @@ import pytest
 from golden.wire_session import FOLDER, SERVICE, STREAMS, answering, ask, session
 from pyrocket import Client, Connection, Store
 from pyrocket.errors import UnsupportedError
-from pyrocket.rpc.descriptors import message_class, service
+from pyrocket.wire.descriptors import message_class, service
 from support.broker import served
 
 UNKNOWN_FIELD = b"\xc2\x3e\x02hi"

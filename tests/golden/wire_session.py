@@ -24,9 +24,9 @@ from pyrocket import (
     Store,
     decode_slices,
 )
-from pyrocket.engine.key_lookup import LookupRequest
-from pyrocket.rpc.descriptors import service
-from pyrocket.versions import RELEASE
+from pyrocket.base.versions import RELEASE
+from pyrocket.values.lookup import LookupRequest
+from pyrocket.wire.descriptors import service
 
 FOLDER = Path(__file__).with_name("wire")
 SERVICE = "pyrocket.v1.Broker"

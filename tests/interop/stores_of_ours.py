@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.clock import system_clock
+from pyrocket.base.clock import system_clock
 from pyrocket.formats.hashes import java_hash
-from pyrocket.metadata.topics import TopicConfig
+from pyrocket.values.topics import TopicConfig
 from support.inner import inner
 from support.stores import append_as_broker
 

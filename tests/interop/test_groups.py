@@ -13,7 +13,7 @@ from interop.workload import name_transaction_topics, steady
 from pyrocket import Message, Store
 from pyrocket.client.push_consumer import PushConsumer
 from pyrocket.client.results import ConsumeResult
-from pyrocket.metadata.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.name_server import wait_until
 from support.pops import acked, attempts, bodies, handles, popped
 

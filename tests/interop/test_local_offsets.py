@@ -5,7 +5,7 @@ from random import Random
 
 from interop.programs import encode, run
 from pyrocket.client.local_offsets import LocalOffsets
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 CLIENT, GROUP = "10.0.0.7@DEFAULT", "news"
 TOPICS = ["orders", "a-b_c|d%e", "%RETRY%news"]

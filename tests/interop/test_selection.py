@@ -3,9 +3,8 @@
 from random import Random
 
 from interop.programs import encode, run
-from pyrocket.client.fault_table import FaultTable, unavailable_ms
-from pyrocket.client.selection import RoundRobin, by_hash, choose_queue
-from pyrocket.message import MessageQueue
+from pyrocket.client.selection import FaultTable, RoundRobin, by_hash, choose_queue, unavailable_ms
+from pyrocket.values.message import MessageQueue
 
 TEXTS = ["", "o-1", "customer 7", "中文", "\U0001f680 rocket", "é" * 300]
 NOW = 1000

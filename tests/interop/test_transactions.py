@@ -6,7 +6,7 @@ from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import SIZES
 from interop.workload import HALF, OPS, name_transaction_topics, steady, wait_until
 from pyrocket import Store
-from pyrocket.clock import system_clock
+from pyrocket.base.clock import system_clock
 from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, producer
 from support.stores import FakeClock, message
 

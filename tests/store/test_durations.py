@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.config import (
+from pyrocket.base.config import (
     DELAY_LEVELS,
     MAX_DELAY_LEVELS,
     StoreConfig,

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 from pyrocket import LookupRequest, Message, PyrocketError, Retention, SinkBatch, Store, TopicConfig
-from pyrocket.engine.group_admin import AtTime, Groups
+from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.history import History
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.raw_reads import RawReads
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
-from pyrocket.services.transactions.model import CheckPolicy, HalfMessageRef
 from pyrocket.services.transactions.transactions import Transactions
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from pyrocket.values.admin import AtTime
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 from pyrocket.views.views import Views
 from support.halves import UNKNOWN
 from support.sinks import numbered as batch_of

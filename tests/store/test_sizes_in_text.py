@@ -1,7 +1,7 @@
 """Sizes in error messages and tables have a suitable unit."""
 
 import pytest
-from pyrocket.arguments import format_size
+from pyrocket.base.arguments import format_size
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from pyrocket.rpc.threads import Work
+from pyrocket.server.threads import Work
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "store/pyrocket"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.base.versions import HINTS, RELEASE, VERSIONS, check_version
 from pyrocket.errors import StoreDamagedError, UnsupportedError
 from pyrocket.formats import checked_json
 from pyrocket.formats.checked_json import encode_own
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from pyrocket.versions import HINTS, RELEASE, VERSIONS, check_version
 from support.stores import FakeClock, message, snapshot, words
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from pyrocket.client import allocation
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 ROOMS = ["east", "west", "north"]
 _BROKERS = [

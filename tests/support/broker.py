@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
-from pyrocket.rpc.connection import method_of
-from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.server import Server
+from pyrocket.server.gate import Gate
+from pyrocket.server.server import Server
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
+from pyrocket.wire.channel import method_of
+from pyrocket.wire.messages import fill
 
 from support.inner import inner
 

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from random import Random
 
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.consuming import MessageModel, Subscription
+from pyrocket.values.consuming import MessageModel, Subscription
 
 from support.client_model_members import Running
 from support.client_model_promises import GROUP, RETRY_TOPIC, Promises

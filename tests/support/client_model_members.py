@@ -9,8 +9,8 @@ from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
-from pyrocket.consuming import GroupStart
 from pyrocket.errors import PyrocketError
+from pyrocket.values.consuming import GroupStart
 
 from support.client_model_promises import GROUP
 from support.simulated_brokers import Network

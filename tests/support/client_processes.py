@@ -19,7 +19,7 @@ from typing import NamedTuple
 from pyrocket import Message
 from pyrocket.client import ConsumeResult, Producer, PushConsumer
 from pyrocket.errors import PyrocketError
-from pyrocket.rpc.nameserver.lookup import RouteLookup
+from pyrocket.remote.lookup import RouteLookup
 
 from support.name_server import wait_until
 

@@ -9,7 +9,7 @@ from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
-from pyrocket.consuming import Subscription
+from pyrocket.values.consuming import Subscription
 
 from support.simulated_brokers import Brokers, Network
 

@@ -8,13 +8,9 @@ from pyrocket import Message, PyrocketError, Store
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.transactions.model import (
-    CheckPolicy,
-    LocalTransactionState,
-    TransactionSendResult,
-)
 from pyrocket.services.transactions.transactions import Transactions
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import CheckPolicy, LocalTransactionState, TransactionSendResult
 
 from support.inner import inner
 

@@ -11,10 +11,11 @@ import time
 from contextlib import contextmanager
 
 from pyrocket.broker.settings import Settings
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.gate import Gate
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.nameserver.server import SERVICE, NameServer
+from pyrocket.server.gate import Gate
+from pyrocket.server.nameserver.server import NameServer
+from pyrocket.wire.channel import NAME_SERVER
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.messages import fill
 
 WAIT_S = 60
 
@@ -80,15 +81,15 @@ def wait_until(holds, seconds=WAIT_S):
 
 
 def request_of(call, **fields):
-    method = service(SERVICE).methods_by_name[call]
+    method = service(NAME_SERVER).methods_by_name[call]
     request = message_class(method.input_type.full_name)()
     return fill(request, fields).SerializeToString()
 
 
 def ask(channel, call, metadata=(), **fields):
     """Make a call with one reply, and return the reply's value."""
-    method = service(SERVICE).methods_by_name[call]
-    path, sent = f"/{SERVICE}/{call}", request_of(call, **fields)
+    method = service(NAME_SERVER).methods_by_name[call]
+    path, sent = f"/{NAME_SERVER}/{call}", request_of(call, **fields)
     reply = channel.unary_unary(path)(sent, metadata=metadata, timeout=20)
     return message_class(method.output_type.full_name).FromString(reply).value
 
@@ -100,7 +101,7 @@ class BrokerStream:
         from queue import SimpleQueue
 
         self._sent = SimpleQueue()
-        self._replies = channel.stream_stream(f"/{SERVICE}/Register")(
+        self._replies = channel.stream_stream(f"/{NAME_SERVER}/Register")(
             iter(self._sent.get, None), metadata=metadata, timeout=30
         )
 

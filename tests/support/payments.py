@@ -7,7 +7,7 @@ from pyrocket.client.deduplication.listener import Deduplicated
 from pyrocket.client.deduplication.sqlite import SqliteMarks
 from pyrocket.client.deduplication.transaction import TransactionMarks
 from pyrocket.client.results import ConsumeResult
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 TOPIC, LEASE_MS = "payments", 1000
 

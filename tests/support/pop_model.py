@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyrocket import Message
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
-from pyrocket.metadata.groups import Backoff
 from pyrocket.store import sender_of
+from pyrocket.values.admin import Backoff
 
 INVISIBLE_MS = 10_000
 RETRIES = 4

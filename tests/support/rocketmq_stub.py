@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 
 import grpc
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, name_of, new, number
+from pyrocket.server.messaging.interface import PACKAGE, SERVICE, name_of, new, number
+from pyrocket.wire.descriptors import message_class
 
 STREAMS = ("ReceiveMessage", "PullMessage")
 ENDPOINTS = {"scheme": 1, "addresses": [{"host": "127.0.0.1", "port": 8081}]}

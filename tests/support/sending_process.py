@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from pyrocket.rpc.signature import sign
+from pyrocket.wire.signature import sign
 
 from support.rocketmq_stub import Stub, code_of
 

@@ -12,7 +12,6 @@ from functools import partial
 
 from pyrocket.client.consume_from import corrected_offset
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import Committed, GroupStart, GroupStarts, Pulled, PullStatus
 from pyrocket.errors import (
     InvalidInputError,
     MessageNotFoundError,
@@ -22,7 +21,8 @@ from pyrocket.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Pulled, PullStatus
+from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 
 from support.simulated_loop import START_S
 

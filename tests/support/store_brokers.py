@@ -6,10 +6,10 @@ from dataclasses import replace
 from pyrocket import Message, Store
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.client.transport import TopicRoute
-from pyrocket.consuming import Pulled
 from pyrocket.errors import StoreUnavailableError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import Pulled
+from pyrocket.values.message import MessageQueue
 
 from support.pops import at_once
 from support.simulated_brokers import Broker, Observer, notify_watchers, now_ms

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pyrocket import Store, StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
-from pyrocket.nameserver.route_table import Registration, RouteTable
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.values.routes import Registration
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport import cluster
 from pyspark_pyrocket.transport import endpoint as broker_targets

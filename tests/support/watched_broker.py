@@ -13,8 +13,8 @@ import threading
 import time
 
 from pyrocket.disk import io
-from pyrocket.rpc import process
-from pyrocket.rpc.limits import LoopWatch
+from pyrocket.server import process
+from pyrocket.server.limits import LoopWatch
 from pyrocket.tools.cli import main
 
 

@@ -5,7 +5,6 @@ planner, offset_range       tasks of topics and views; start and end offsets of 
 resume, data_loss           where a stream continues; handling of lost messages
 stream_planner, admission   the offsets of a stream; limits of a micro-batch
 partitions                  the work of a task, and how it is grouped
-key_lookup                  tasks that read single messages
 batch_reader, stream_reader the readers that Spark calls
 task                        execution of a task; infer_schema samples messages
 bad_records, group_follower messages that cannot be decoded; a group that follows a stream

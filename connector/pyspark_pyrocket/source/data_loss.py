@@ -7,7 +7,7 @@ do not count as lost.
 from dataclasses import dataclass, field
 
 from pyrocket import MessageQueue, QueueOffsets
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError
 
 from pyspark_pyrocket.options.policies import TO_EARLIEST, TO_LATEST, LossPolicy

@@ -13,8 +13,8 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyrocket.arguments import counted
-from pyrocket.config import DEFAULT_QUEUES
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.errors import PyrocketError, StoreUnavailableError
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyrocket.errors import InvalidInputError, UnsupportedError
-from pyrocket.tools.notebook.table import Table
+from pyrocket.tools.notebook.tables import Table
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 

@@ -24,7 +24,7 @@ from pyrocket import (
     StoreSource,
     TopicConfig,
 )
-from pyrocket.config import DEFAULT_QUEUES
+from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.errors import (
     StoreLockedError,
     StoreNotFoundError,

@@ -11,13 +11,12 @@ consumers       groups of push and pull consumers, which rebalance
 pop             groups of pop consumers, which receive and ack messages
 polls           wakes long polls when messages arrive or become visible
 renewals        renews the invisible time of messages automatically
-traces          writes the message trace
-rounds          the periodic work of a thread
+trace_queue     keeps records of the message trace until they are sent
+traces          writes the message trace of the broker
 admin           topics, groups and retention
 broker          the store with these parts and its services
 settings        the settings, from flags, environment and files
 java_keys       the keys of RocketMQ's broker.conf
-access          users and their rights
+access          users, their rights, and the age of signatures
 files           configuration files that are reloaded when they change
-running         the broker's state: offsets of the log, write errors, a full disk
 """

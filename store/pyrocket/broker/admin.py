@@ -4,15 +4,11 @@ exist succeeds, since an earlier attempt may have deleted it.
 
 from contextlib import suppress
 
-from pyrocket.broker.consumers.members import LiveMember
-from pyrocket.config import Retention
-from pyrocket.engine.group_admin import Place
-from pyrocket.engine.group_lag import GroupLag
-from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.base.config import Retention
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
-from pyrocket.metadata.groups import Backoff, GroupConfig
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.store import Store
+from pyrocket.values.admin import Backoff, CleanReport, GroupConfig, GroupLag, LiveMember, Place
+from pyrocket.values.topics import TopicConfig
 
 
 class StoreAdmin:

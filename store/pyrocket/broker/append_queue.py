@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
-from pyrocket.message import AppendResult
-from pyrocket.rounds import Rounds
+from pyrocket.values.message import AppendResult
 
 MAX_REQUESTS = 2000
 MAX_BYTES = 64 << 20

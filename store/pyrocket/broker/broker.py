@@ -7,6 +7,9 @@ from functools import partial
 from pathlib import Path
 from shutil import disk_usage
 
+from pyrocket.base.config import StoreConfig
+from pyrocket.base.rounds import GuardedThread
+from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.broker.admin import StoreAdmin
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.broker.half_checks import BrokerTransactions
@@ -14,56 +17,27 @@ from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.producer_calls import ProducerCalls
-from pyrocket.broker.running import RunningState, running_state
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
 from pyrocket.disk.layout import Layout, listed, parse_file_name
-from pyrocket.engine.group_admin import Place
+from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
+from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
-from pyrocket.rounds import GuardedThread
-from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.metadata.broker_file import BrokerFile
+from pyrocket.metadata.identity import load_identity
+from pyrocket.metadata.retention import RetentionFile
 from pyrocket.store import Store, writer_of
-from pyrocket.versions import PROTOCOL, RELEASE
+from pyrocket.values.admin import Place
+from pyrocket.values.source import Hello, RunningState, Version
+from pyrocket.values.transactions import CheckPolicy
 
 CAPABILITIES = (
     *("look-ups by key or id", "views", "offsets of consumer groups"),
     *("exactly-once writes", "creating topics"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hello:
-    """The broker's answer to a client's first call; see `HelloReply` in `pyrocket.proto`."""
-
-    release: str
-    protocol: int
-    store: str
-    broker: str
-    epoch: int
-    is_recovering: bool
-    now_ms: int
-    log_file_bytes: int
-    delay_levels: str
-    default_queues: int
-    auto_create_topics: bool
-    max_message_bytes: int
-    timer_max_delay_ms: int
-    max_request_bytes: int
-    capabilities: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Version:
-    """The version of a store: at least one field changes whenever the store changes."""
-
-    published: int
-    dispatched: int
-    structure: int
-    epoch: int
-    is_recovering: bool
 
 
 @dataclass(frozen=True)
@@ -299,3 +273,27 @@ def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:
         max_request_bytes=max_request_bytes,
         capabilities=CAPABILITIES,
     )
+
+
+def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:
+    """Return the state of the store in a directory.
+
+    `is_disk_full` is the answer of the store's writer; without it, another process serves the store
+    and the disk is examined by the same rules. Raises FileNotFoundError.
+    """
+    layout = Layout(path)
+    page = SharedState(layout.state, writable=False)
+    try:
+        published, flushed, dispatched = page[PUBLISHED], page[FLUSHED], page[DISPATCHED]
+        failed = bool(page[FAILED])
+    finally:
+        page.close()
+    full = _is_disk_full(layout) if is_disk_full is None else is_disk_full
+    return RunningState(published, flushed, dispatched, failed, full)
+
+
+def _is_disk_full(layout: Layout) -> bool:
+    file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
+    is_served = BrokerFile(layout).read() is not None
+    room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
+    return room.is_full(RetentionFile(layout).read())

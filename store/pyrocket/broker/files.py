@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.errors import OptionError
-from pyrocket.rounds import Rounds
 
 if sys.version_info >= (3, 11):
     import tomllib

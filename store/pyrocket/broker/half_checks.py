@@ -9,16 +9,13 @@ import threading
 from collections.abc import Collection
 from typing import Protocol
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.message import SendStatus
-from pyrocket.rounds import Rounds
-from pyrocket.services.transactions.model import (
-    CheckPolicy,
-    CheckRequest,
-    LocalTransactionState,
-)
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store
+from pyrocket.values.message import SendStatus
+from pyrocket.values.transactions import CheckPolicy, LocalTransactionState
 
 MAX_QUESTIONS = 2000
 """Maximum pending check requests, as in RocketMQ's broker."""

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.holds import Hold, Holds
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
 from pyrocket.broker.renewals import Renewals
-from pyrocket.rounds import Rounds
 
 Wake = Callable[[], None]
 """Wakes a parked poll. Called once, by any thread; must not block."""

@@ -10,12 +10,12 @@ from pyrocket.broker.sends import SendOutcome, Sends, Sent, converted
 from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record import STORE_HOST, Host
-from pyrocket.message import Message, MessageQueue, SendResult
 from pyrocket.metadata.groups import check_group_name
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import CheckRequest, Undecided
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store, sender_of
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import Undecided
 
 Ask = Callable[[Undecided], bool]
 """Asks a producer about a half message, and returns whether it accepts the request; called by any

@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 from pyrocket.engine.message_encoder import Origin, TopicRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.record_batch import Appended, EncodedBatch
-from pyrocket.message import AppendResult, Message, SendStatus
 from pyrocket.store import Store, sender_of
+from pyrocket.values.message import AppendResult, Message, SendStatus
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")

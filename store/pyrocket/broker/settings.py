@@ -12,14 +12,14 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any
 
-from pyrocket.arguments import parse_size
+from pyrocket.base.arguments import parse_size
+from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
 from pyrocket.broker.files import read_file, read_toml
 from pyrocket.broker.java_keys import JAVA_KEYS
-from pyrocket.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
 from pyrocket.errors import OptionError, TopicNameError
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.values.transactions import CheckPolicy
 
 CODE = "BROKER_SETTING"
 PLAIN = "plain://"

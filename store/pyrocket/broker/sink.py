@@ -8,11 +8,12 @@ from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.message import AppendResult, Message, SendResult
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.services.sink.batch import Published, SinkBatch, Staged
+from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import check_staged_name
 from pyrocket.store import Store, sender_of
+from pyrocket.values.message import AppendResult, Message, SendResult
+from pyrocket.values.sink import Published, Staged
+from pyrocket.values.topics import TopicConfig
 
 
 class StoreSink:

@@ -5,17 +5,16 @@ Every method takes all queues at once, because over a network each call is a rou
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import pyarrow as pa
 
-from pyrocket.engine.key_lookup import LookupRequest, LookupResult
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import (
+from pyrocket.store import Store
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
+from pyrocket.values.message import (
     ByteSpan,
     LogMark,
     MessageQueue,
@@ -23,42 +22,12 @@ from pyrocket.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.metadata.topics import TopicConfig
-from pyrocket.store import Store
-from pyrocket.views.parts import ViewName, ViewPart
-from pyrocket.views.pending import PendingRange
+from pyrocket.values.source import Part, PendingRange, ReadPlan, ViewName
+from pyrocket.values.topics import TopicConfig
 
 _PENDING = ("scheduled", "half")
 
 _Value = TypeVar("_Value")
-
-Part = PendingRange | ViewPart
-"""Some rows of a view."""
-
-
-@dataclass(frozen=True)
-class ReadPlan:
-    """What the planning of a micro-batch reads of a store, at one moment.
-
-    Attributes:
-        broker, store, epoch: The name of the broker, and the identity of its store.
-        run: Identifies the process of a broker. While it runs, the log only grows. Empty if the
-            log of the store may be replaced at any time.
-        topics: All topics.
-        bounds: The ranges of the read queues of the requested topics that exist.
-    """
-
-    broker: str
-    store: str
-    epoch: int
-    run: str
-    topics: Sequence[TopicConfig]
-    bounds: Mapping[MessageQueue, QueueOffsets]
-
-    @property
-    def identities(self) -> dict[str, SourceIdentity]:
-        """The identity of the store by broker name."""
-        return {self.broker: SourceIdentity(store=self.store, epoch=self.epoch)}
 
 
 class StoreSource:

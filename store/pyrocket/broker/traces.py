@@ -1,24 +1,20 @@
 """`Traces`: writes RocketMQ's message trace, as its clients with a trace topic do.
 
-A call adds its records to a bounded queue, and never waits. A thread appends them several times a
-second, several records in each message of the trace topic. Records that do not fit in the queue or
-cannot be stored are dropped and counted. Messages of the trace topic itself are not traced.
+A call adds its records to a `TraceQueue`. A thread appends them several times a second, several
+records in each message of the trace topic. Records that cannot be stored are dropped and counted.
 
 Source: `AsyncTraceDispatcher`, `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl`,
 `EndTransactionTraceHookImpl`.
 """
 
-import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from itertools import groupby
-from queue import Empty, Full, Queue
-from typing import NamedTuple
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.values import Delivery, Stored
 from pyrocket.broker.sends import SendOutcome, Sends, Sent
+from pyrocket.broker.trace_queue import MAX_PENDING, TraceMessage, TraceQueue
 from pyrocket.engine.message_encoder import Origin, UniqueIds
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY
@@ -37,28 +33,12 @@ from pyrocket.formats.trace import (
     SubAfter,
     SubBefore,
     Trace,
-    TraceRecord,
-    packed,
 )
-from pyrocket.message import Message, SendStatus
-from pyrocket.rounds import Rounds
-from pyrocket.services.transactions.model import LocalTransactionState
 from pyrocket.store import Store, consumption_of
-
-MAX_PENDING = 10_000
-"""Maximum records in the queue."""
+from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.transactions import LocalTransactionState
 
 _INTERVAL_S = 0.1
-
-
-_log = logging.getLogger(__name__)
-
-
-class _Pending(NamedTuple):
-    """An encoded record; RocketMQ's tools show `host` as the client of the trace message."""
-
-    host: Host
-    record: TraceRecord
 
 
 class Traces:
@@ -71,8 +51,7 @@ class Traces:
         self._store, self._sends, self._topic = store, sends, topic
         consumption_of(store).ensure_topics({topic: 1})
         self._ids, self.rounds = UniqueIds(store.now), Rounds()
-        self._pending: Queue[_Pending] = Queue(max_pending)
-        self._lock, self.dropped = threading.Lock(), 0
+        self._queue = TraceQueue(topic, store.broker_name, max_pending)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pyrocket-traces", daemon=True)
         self._thread.start()
@@ -148,6 +127,11 @@ class Traces:
         self._put(topic, host, [record])
 
     @property
+    def dropped(self) -> int:
+        """The number of records that were not stored."""
+        return self._queue.dropped
+
+    @property
     def is_running(self) -> bool:
         """Whether the thread is alive."""
         return self._thread.is_alive()
@@ -158,23 +142,8 @@ class Traces:
         self._thread.join()
 
     def _put(self, topic: str, host: Host, records: Iterable[Trace]) -> None:
-        if topic == self._topic:
-            return
         for record in records:
-            encoded = TraceRecord.of(record)
-            if encoded is None:
-                self._drop(1)
-                continue
-            try:
-                self._pending.put_nowait(_Pending(host, encoded))
-            except Full:
-                self._drop(1)
-
-    def _drop(self, count: int) -> None:
-        with self._lock:
-            is_first, self.dropped = not self.dropped, self.dropped + count
-        if is_first:
-            _log.warning("message traces were dropped; the metrics count further ones")
+            self._queue.put(topic, record, host)
 
     def _run(self) -> None:
         while not self._closed.wait(_INTERVAL_S):
@@ -183,29 +152,20 @@ class Traces:
 
     def _write(self) -> None:
         """Append the pending records together."""
-        pending = [*self._taken()]
-        if not pending:
+        messages = self._queue.take()
+        if not messages:
             return
         try:
-            self._sends.send([*self._messages(pending)]).result()
+            self._sends.send([self._sent(message) for message in messages]).result()
         except Exception:
-            self._drop(len(pending))
+            self._queue.drop(sum(message.records for message in messages))
             raise
 
-    def _taken(self) -> Iterator[_Pending]:
-        with suppress(Empty):
-            for _ in range(self._pending.maxsize):
-                yield self._pending.get_nowait()
-
-    def _messages(self, pending: Sequence[_Pending]) -> Iterator[Sent]:
-        """Yield trace messages with these records, each of one client."""
-        by_host = sorted(pending, key=lambda one: one.host)
-        for host, group in groupby(by_host, key=lambda one: one.host):
-            for body, keys in packed(one.record for one in group):
-                origin = Origin(
-                    unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=host
-                )
-                yield Sent(Message(topic=self._topic, body=body, keys=keys), origin)
+    def _sent(self, message: TraceMessage) -> Sent:
+        origin = Origin(
+            unique_id=self._ids.one(), born_timestamp=self._store.now(), born_host=message.host
+        )
+        return Sent(Message(topic=self._topic, body=message.body, keys=message.keys), origin)
 
 
 def _pub(sent: Sent, outcome: SendOutcome, host: Host, began_ms: int, cost_ms: int) -> Pub:

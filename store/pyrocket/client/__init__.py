@@ -10,9 +10,9 @@ pull_consumer    polls the messages of queues that its caller assigns
 results          what a listener returns for a batch of messages
 consumer_config  the settings of a consumer, and their bounds
 producer_config  the settings of a producer
-allocation       how the members of a group share the queues; `consistent_hash` is one way
+allocation       how the members of a group share the queues
 consume_from     at which offset a consumer starts, and how it continues after an invalid one
-selection        which queue a message is sent to, also by `least_latency` and `fault_table`
+selection        which queue a message is sent to
 group_lag        how far a group is behind
 advice           how many threads, processes and nodes a group needs
 deduplication    wraps a listener so that each key is consumed once
@@ -21,18 +21,15 @@ send_hooks       functions that are called before and after each send
 The other modules, from the top down:
 
 base             the start and the end of every client, and its state
-failures         errors that end nothing: of tasks, calls, and functions of the application
 server           brokers at an endpoint, or a store at a path
 instance         the event loop and connections that the clients of a process share
 local_offsets    the offsets of broadcasting consumers, in files
 local_transactions  executes transactions, and answers checks
-pending_sends    counts the sends that are not finished
 outgoing         the messages of a producer: checks, compression, batches
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make
 embedded         the calls to a store in the same process; `arrivals` wakes its pulls
-remote           the calls to brokers; `remote_brokers` finds them, and `remote_broker` is one
-notifications    follows what brokers report: changes of groups, and checks of transactions
+remote           the calls to brokers
 """
 
 import importlib
@@ -69,17 +66,17 @@ if TYPE_CHECKING:
     from pyrocket.client.selection import in_rooms as in_rooms
     from pyrocket.client.send_hooks import SendContext as SendContext
     from pyrocket.client.send_hooks import SendHook as SendHook
-    from pyrocket.consuming import Committed as Committed
-    from pyrocket.consuming import MessageModel as MessageModel
-    from pyrocket.consuming import Pulled as Pulled
-    from pyrocket.consuming import PullStatus as PullStatus
-    from pyrocket.consuming import Subscription as Subscription
-    from pyrocket.engine.group_lag import GroupLag as GroupLag
+    from pyrocket.values.admin import GroupLag as GroupLag
+    from pyrocket.values.consuming import Committed as Committed
+    from pyrocket.values.consuming import MessageModel as MessageModel
+    from pyrocket.values.consuming import Pulled as Pulled
+    from pyrocket.values.consuming import PullStatus as PullStatus
+    from pyrocket.values.consuming import Subscription as Subscription
 
 _NAMES = {
     "client.advice": "Advice advise",
-    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash by_machine_room"
-    " machine_room_nearby",
+    "client.allocation": "Strategy averagely by_circle by_config by_consistent_hash"
+    " by_machine_room machine_room_nearby",
     "client.base": "ClientState",
     "client.consume_from": "ConsumeFrom",
     "client.consumer_config": "ConsumerConfig",
@@ -96,8 +93,8 @@ _NAMES = {
     "client.results": "ConsumeResult ConsumeStatus",
     "client.selection": "Selector by_hash by_random in_rooms",
     "client.send_hooks": "SendContext SendHook",
-    "consuming": "Committed MessageModel PullStatus Pulled Subscription",
-    "engine.group_lag": "GroupLag",
+    "values.admin": "GroupLag",
+    "values.consuming": "Committed MessageModel PullStatus Pulled Subscription",
 }
 """The public names by the module that defines them, from which they are imported on first use."""
 

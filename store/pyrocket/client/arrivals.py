@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from pyrocket.message import MessageQueue
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.message import MessageQueue
 
 _LOOK_S = 0.01
 """While pulls wait: interval of the checks whether the store has changed."""

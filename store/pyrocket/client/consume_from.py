@@ -12,9 +12,9 @@ Source: `RebalancePushImpl.computePullFromWhere`, `DefaultMessageStore.getMessag
 from datetime import datetime
 from enum import Enum
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import QueueOffsets
+from pyrocket.values.message import QueueOffsets
 
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 """By default, `ConsumeFrom.TIMESTAMP` starts half an hour before the consumer was created."""

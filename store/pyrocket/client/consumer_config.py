@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from pyrocket.arguments import check_names, is_number
+from pyrocket.base.arguments import check_names, is_number
 from pyrocket.client.allocation import Strategy, averagely
 from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
-from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import InvalidInputError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
+from pyrocket.values.consuming import MessageModel, Subscription
 
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 _UNLIMITED = -1

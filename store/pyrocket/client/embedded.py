@@ -14,10 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.broker.broker import Broker
 from pyrocket.client.arrivals import Arrivals
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import (
+from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import FileLock
+from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.metadata.topics import check_topic_name, similar_to
+from pyrocket.services.transactions.half_messages import CheckRequest
+from pyrocket.store import Store, consumption_of
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -27,17 +36,9 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
-from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock
-from pyrocket.errors import PyrocketError, StoreLockedError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.loop_threads import LoopThreads
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, similar_to
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import CheckRequest, LocalTransactionState, Undecided
-from pyrocket.store import Store, consumption_of
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _BLOCKING_CALLS = 8
 """Maximum number of threads for calls, which may wait for the disk."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from pyrocket.client.server import Server, server_of
 from pyrocket.errors import GroupNotFoundError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
     from pyrocket.client.remote import RemoteTransport
-    from pyrocket.engine.group_lag import GroupLag
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.values.admin import GroupLag
+    from pyrocket.wire.channel import Credentials
 
 _Lags = dict[MessageQueue, "GroupLag"]
 

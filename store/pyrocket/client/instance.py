@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain, count
 from typing import Any, TypeVar
 
-from pyrocket.arguments import check_text
+from pyrocket.base.arguments import check_text
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.errors import InvalidInputError, StoreUnavailableError

@@ -28,13 +28,13 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pyrocket.base.clock import system_clock
 from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.clock import system_clock
-from pyrocket.consuming import Committed, GroupStart, MessageModel
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.errors import StoreDamagedError
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import Committed, GroupStart, MessageModel
+from pyrocket.values.message import MessageQueue
 
 _ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(-?[0-9]+)")
 _TABLE = re.compile(r'\s*\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}\s*', re.DOTALL)

@@ -12,9 +12,8 @@ from pyrocket.client.instance import Instance
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
-from pyrocket.message import SendStatus, StoredMessage
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import (
+from pyrocket.values.message import OutgoingMessage, SendStatus, StoredMessage
+from pyrocket.values.transactions import (
     LocalTransactionState,
     TransactionListener,
     TransactionSendResult,

@@ -5,14 +5,14 @@ Source: `Validators`, `DefaultMQProducerImpl`, `MessageBatch.generateFromList`.
 
 from collections.abc import Iterator, Sequence
 
-from pyrocket.arguments import check_message_kinds, check_type
+from pyrocket.base.arguments import check_type
 from pyrocket.engine.message_encoder import check_message
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import stored_body
+from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.producing import OutgoingMessage
+from pyrocket.values.message import Message, OutgoingMessage
 
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 

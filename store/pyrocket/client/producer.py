@@ -2,42 +2,109 @@
 
 import logging
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from os import PathLike
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyrocket.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
+from pyrocket.base.clock import system_clock
+from pyrocket.base.failures import Failures
 from pyrocket.client.base import BaseClient
 from pyrocket.client.core.sending import ANYWHERE, Sending, Target
-from pyrocket.client.failures import Failures
-from pyrocket.client.instance import wait_for
+from pyrocket.client.instance import closed_error, wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
-from pyrocket.client.pending_sends import PendingSends, chained
 from pyrocket.client.producer_config import producer_config
 from pyrocket.client.selection import Selector
 from pyrocket.client.send_hooks import SendContext, SendHook, SendHooks
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
-from pyrocket.errors import InvalidInputError
-from pyrocket.message import Message, MessageQueue, SendResult
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import (
-    TransactionListener,
-    TransactionSendResult,
-)
+from pyrocket.errors import BrokerBusyError, InvalidInputError
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
+from pyrocket.values.transactions import TransactionListener, TransactionSendResult
+
+_T = TypeVar("_T")
+
+
+class PendingSends:
+    """Counts the sends that are not finished."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._count = limit, 0
+        self._changed = threading.Condition()
+
+    def add(self, timeout_s: float) -> None:
+        """Count a send. Raises BrokerBusyError (TOO_MANY_SENDS) if there is no room in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._count < self._limit, timeout_s):
+                raise BrokerBusyError(
+                    f"{self._count} sends are not finished.",
+                    remedy="Send more slowly, or increase `max_pending`.",
+                    code="TOO_MANY_SENDS",
+                )
+            self._count += 1
+
+    def remove(self) -> None:
+        """Remove a finished send."""
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a send, regardless of the limit, while the `with` block runs."""
+        with self._changed:
+            self._count += 1
+        try:
+            yield
+        finally:
+            self.remove()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until all sends are finished, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._count, timeout_s)
+
+
+def chained(
+    future: "Future[list[SendResult]]",
+    convert: Callable[[list[SendResult]], _T],
+    after: Callable[[Sequence[SendResult], BaseException | None], None] = lambda *_: None,
+) -> "Future[_T]":
+    """Return a future of the converted result; `after` is called before it is resolved.
+
+    Cancelling it cancels the send.
+    """
+    result: Future[_T] = Future()
+
+    def resolve(done: "Future[list[SendResult]]") -> None:
+        error = closed_error() if done.cancelled() else done.exception()
+        results = [] if error else done.result()
+        after(results, error)
+        if not result.set_running_or_notify_cancel():
+            return
+        if error is None:
+            result.set_result(convert(results))
+        else:
+            result.set_exception(error)
+
+    result.add_done_callback(lambda done: future.cancel() if done.cancelled() else None)
+    future.add_done_callback(resolve)
+    return result
+
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.producer_config import ProducerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
 

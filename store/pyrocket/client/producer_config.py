@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NoReturn, TypedDict
 
-from pyrocket.arguments import check_names, check_type, is_whole
+from pyrocket.base.arguments import check_names, check_type, is_whole
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name

@@ -6,7 +6,8 @@ from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pyrocket.arguments import check_amount, check_whole
+from pyrocket.base.arguments import check_amount, check_whole
+from pyrocket.base.clock import system_clock
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consume_from import consume_timestamp
 from pyrocket.client.consumer_config import consumer_config
@@ -14,15 +15,14 @@ from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.server import server_of
 from pyrocket.client.transport import Member
-from pyrocket.clock import system_clock
-from pyrocket.consuming import Committed, Pull, Pulled, Subscription
-from pyrocket.message import MessageQueue, QueueOffsets, StoredMessage
+from pyrocket.values.consuming import Committed, Pull, Pulled, Subscription
+from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.consumer_config import ConsumerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _T = TypeVar("_T")
 

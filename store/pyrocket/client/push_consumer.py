@@ -13,7 +13,9 @@ from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
+from pyrocket.base.clock import steady_clock, system_clock
+from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.client.base import BaseClient
 from pyrocket.client.consumer_config import consumer_config, subscriptions_of
 from pyrocket.client.core.consumer import ConsumerCore
@@ -25,17 +27,15 @@ from pyrocket.client.results import ConsumeResult
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.client.transport import Member
-from pyrocket.clock import steady_clock, system_clock
-from pyrocket.consuming import Subscription
 from pyrocket.errors import InvalidInputError
-from pyrocket.loop_threads import LoopThreads
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.consuming import Subscription
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pyrocket.client.consumer_config import ConsumerSettings
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 Listener = Callable[[list[StoredMessage]], ConsumeResult]
 """Consumes a batch of messages; called by several threads at once unless the consumer is orderly.

@@ -10,11 +10,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from pyrocket.client.notifications import Notifications
-from pyrocket.client.remote_broker import CALL_S
-from pyrocket.client.remote_brokers import RemoteBrokers, TopicSettings
 from pyrocket.client.transport import Changed, TopicRoute
-from pyrocket.consuming import (
+from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
+from pyrocket.formats.record_decode import messages_of
+from pyrocket.metadata.topics import check_topic_name, similar_to
+from pyrocket.remote.broker import CALL_S
+from pyrocket.remote.brokers import RemoteBrokers, TopicSettings
+from pyrocket.remote.lookup import AddressUrl
+from pyrocket.remote.notifications import Notifications
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -24,18 +28,13 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.errors import PyrocketError, QueueNotFoundError, TopicNotFoundError
-from pyrocket.formats.record_decode import messages_of
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.metadata.topics import check_topic_name, similar_to
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import SERVICE, Credentials
-from pyrocket.rpc.messages import values_of
-from pyrocket.rpc.nameserver.lookup import AddressUrl
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
+from pyrocket.values.transactions import LocalTransactionState, Undecided
+from pyrocket.wire.channel import SERVICE, Credentials
+from pyrocket.wire.messages import values_of
 
 if TYPE_CHECKING:
-    from pyrocket.engine.group_lag import GroupLag
+    from pyrocket.values.admin import GroupLag
 
 _PULL_S = 15
 """Time after the hold of a pull until it counts as lost: 30 s in all, as in RocketMQ."""
@@ -222,7 +221,7 @@ class RemoteTransport:
 
     async def lags(self, broker: str, group: str) -> "list[GroupLag]":
         """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
-        from pyrocket.engine.group_lag import GroupLag  # Loads the reader, which clients lack.
+        from pyrocket.values.admin import GroupLag  # Loads the reader, which clients lack.
 
         reply = await self._ask(broker, "Lag", group=group)
         found: list[GroupLag] = _value(reply, list[GroupLag])

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from pyrocket.arguments import check_numbers, check_whole
-from pyrocket.config import MAX_DELAY_LEVELS
+from pyrocket.base.arguments import check_numbers, check_whole
+from pyrocket.base.config import MAX_DELAY_LEVELS
 from pyrocket.errors import InvalidInputError
 
 

@@ -1,20 +1,86 @@
 """Which queue a message is sent to.
 
 By default, the queues of a topic take turns (`RoundRobin`, `choose_queue`). Callers of a send can
-pass a `Selector` instead, which chooses the queue by an argument. Source: `TopicPublishInfo`,
-`MQFaultStrategy`, and the classes of `org.apache.rocketmq.client.producer.selector`.
+pass a `Selector` instead, which chooses the queue by an argument. `FaultTable` is the list of
+brokers that a producer avoids because they were slow or failed: the longer a send took, the longer
+its broker is avoided. `LeastLatency` has no equivalent in RocketMQ: the fastest queue receives
+nearly all messages, and its consumers must be able to process them.
+
+Source: `TopicPublishInfo`, `LatencyFaultToleranceImpl`, `MQFaultStrategy` with the figures of 5.1.4
+and later, and the classes of `org.apache.rocketmq.client.producer.selector`.
 """
 
+from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
-from pyrocket.arguments import check_type, is_number
+from pyrocket.base.arguments import check_type, is_number
 from pyrocket.client.allocation import in_machine_rooms
-from pyrocket.client.fault_table import FaultTable
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.hashes import java_hash
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
+
+_LATENCIES = (50, 100, 550, 1800, 3000, 5000, 15000)
+_UNAVAILABLE = (0, 0, 2000, 5000, 6000, 10000, 30000)
+_FAILED_SEND = 10000
+"""The latency in milliseconds that is recorded for a failed send."""
+
+
+def unavailable_ms(latency_ms: int) -> int:
+    """Return how long a broker is avoided after a send with this latency, in milliseconds.
+
+    >>> unavailable_ms(549), unavailable_ms(550), unavailable_ms(60_000)
+    (0, 2000, 30000)
+    """
+    index = bisect_right(_LATENCIES, latency_ms)
+    return _UNAVAILABLE[index - 1] if index else 0
+
+
+class FaultTable:
+    """Keeps for each broker the time until which it is unavailable, and whether it is reachable.
+
+    A broker without an entry is available and reachable. All times are milliseconds of one clock,
+    which should be monotonic.
+    """
+
+    def __init__(self) -> None:
+        self._available_from: dict[str, int] = {}
+        self._unreachable: set[str] = set()
+
+    def record(
+        self,
+        broker: str,
+        latency_ms: int,
+        now_ms: int,
+        *,
+        failed: bool = False,
+        reachable: bool = True,
+    ) -> None:
+        """Record the latency of a send. A later record never makes the broker available earlier.
+
+        A `failed` send counts as one that took ten seconds. RocketMQ records an error that the
+        broker returned with `failed=True, reachable=False`, and a failed connection with
+        `failed=True`.
+        """
+        unavailable = unavailable_ms(_FAILED_SEND if failed else latency_ms)
+        if unavailable:
+            known = self._available_from.get(broker, 0)
+            self._available_from[broker] = max(known, now_ms + unavailable)
+        if reachable:
+            self._unreachable.discard(broker)
+        else:
+            self._unreachable.add(broker)
+
+    def is_available(self, broker: str, now_ms: int) -> bool:
+        """Whether the broker is available at this time."""
+        return now_ms >= self._available_from.get(broker, now_ms)
+
+    def is_reachable(self, broker: str) -> bool:
+        """Whether the last send to the broker reached it, or there was none."""
+        return broker not in self._unreachable
+
 
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 """Returns one of the queues of a topic: `selector(queues, message, argument)`.
@@ -160,3 +226,67 @@ def _check_queues(queues: Sequence[MessageQueue]) -> None:
             remedy="Check the topic's write queues and permission.",
             code="NO_QUEUES",
         )
+
+
+WINDOW = 32
+"""The mean latency of a queue is that of this many last sends to it."""
+
+EXPLORE_EVERY = 16
+"""One in this many sends goes to the next queue in turn, to measure its latency."""
+
+
+class LeastLatency:
+    """The latencies of the queues of one topic, measured by one producer.
+
+    `start` is the position of the round robin among queues with equal mean latency, and should be
+    random. A queue without a measurement is chosen before all others.
+
+    After a failed send, all queues of its broker have at least the latency of this send, until a
+    send to the broker succeeds. `failed_ms` keeps these latencies by broker; topics can share it.
+
+    >>> queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
+    >>> latencies = LeastLatency(start=0)
+    >>> for queue, milliseconds in zip(queues, [9, 2]):
+    ...     latencies.record(queue, milliseconds)
+    >>> latencies.choose(queues).queue_id
+    1
+    """
+
+    def __init__(self, start: int, failed_ms: dict[str, float] | None = None) -> None:
+        self._failed_ms = {} if failed_ms is None else failed_ms
+        self._ties, self._explored = RoundRobin(start), RoundRobin(start)
+        self._sends = 0
+        self._last: defaultdict[MessageQueue, deque[float]] = defaultdict(
+            lambda: deque(maxlen=WINDOW)
+        )
+        self._means: dict[MessageQueue, float] = {}
+
+    def record(self, queue: MessageQueue, latency_ms: float) -> None:
+        """Record the latency of a send that succeeded, in milliseconds."""
+        last = self._last[queue]
+        last.append(latency_ms)
+        self._means[queue] = sum(last) / len(last)
+        self._failed_ms.pop(queue.broker, None)
+
+    def failed(self, queue: MessageQueue, timeout_ms: float) -> None:
+        """Record a send that failed, with its time-out."""
+        self._failed_ms[queue.broker] = timeout_ms
+
+    def choose(
+        self, queues: Sequence[MessageQueue], *, last_broker: str | None = None
+    ) -> MessageQueue:
+        """Return the queue with the lowest mean latency; every sixteenth call, the next in turn.
+
+        Queues of `last_broker`, the broker of a failed last attempt, are chosen only if there are
+        no others. Raises InvalidInputError (NO_QUEUES).
+        """
+        queues = [queue for queue in queues if queue.broker != last_broker] or queues
+        self._sends += 1
+        if self._sends % EXPLORE_EVERY == 0:
+            return self._explored.next(queues)
+        least = min(map(self._latency_ms, queues), default=0)
+        fastest = [queue for queue in queues if self._latency_ms(queue) == least]
+        return self._ties.next(fastest)
+
+    def _latency_ms(self, queue: MessageQueue) -> float:
+        return max(self._means.get(queue, 0), self._failed_ms.get(queue.broker, 0))

@@ -6,8 +6,8 @@ Source: `SendMessageHook`, `SendMessageContext`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.client.failures import Failures
-from pyrocket.message import Message, SendResult
+from pyrocket.base.failures import Failures
+from pyrocket.values.message import Message, SendResult
 
 
 @dataclass

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from pyrocket.arguments import check_text, check_type, path_of
+from pyrocket.base.arguments import check_text, check_type, path_of
 from pyrocket.client.instance import Connect, Instance
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 
 _URL_VARIABLE = "PYROCKET_ENDPOINT_URL"
@@ -78,8 +78,8 @@ def _store(directory: str, *, create: bool) -> Server:
 
 
 def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> Server:
-    from pyrocket.rpc.connection import Credentials
-    from pyrocket.rpc.nameserver.lookup import AddressUrl, parse_addresses
+    from pyrocket.remote.lookup import AddressUrl, parse_addresses
+    from pyrocket.wire.channel import Credentials
 
     addresses = AddressUrl(text) if is_url else parse_addresses(text)
     key = text if is_url else addresses

@@ -1,8 +1,8 @@
 """`Tracer`: writes RocketMQ's message trace for one client.
 
-Any thread adds records, and never waits. A task in the client's event loop sends them several times
-a second, many records in each message of the trace topic. Records that do not fit in memory or
-cannot be sent are dropped and counted. Messages of the trace topic itself are not traced.
+Any thread adds records to a `TraceQueue`. A task in the client's event loop sends them several
+times a second, many records in each message of the trace topic. Records that cannot be sent are
+dropped and counted.
 
 Source: `AsyncTraceDispatcher`, `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl`,
 `EndTransactionTraceHookImpl`.
@@ -11,16 +11,16 @@ Source: `AsyncTraceDispatcher`, `SendMessageTraceHookImpl`, `ConsumeMessageTrace
 import asyncio
 import logging
 import secrets
-from collections import deque
 from collections.abc import Sequence
 from random import Random
 
+from pyrocket.base.clock import system_clock
+from pyrocket.broker.trace_queue import MAX_PENDING, TraceQueue
 from pyrocket.client.core.sending import Sending
 from pyrocket.client.instance import Instance
 from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.results import ConsumeResult
-from pyrocket.clock import system_clock
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.formats.properties import UNIQ_KEY
@@ -38,16 +38,9 @@ from pyrocket.formats.trace import (
     Pub,
     SubAfter,
     SubBefore,
-    Trace,
-    TraceRecord,
-    packed,
 )
-from pyrocket.message import Message, SendResult, SendStatus, StoredMessage
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
-
-MAX_PENDING = 10_000
-"""Maximum records in memory."""
+from pyrocket.values.message import Message, OutgoingMessage, SendResult, SendStatus, StoredMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _GROUP = "_INNER_TRACE_PRODUCER"
 _INTERVAL_S = 0.2
@@ -56,16 +49,11 @@ _log = logging.getLogger(__name__)
 
 
 class Tracer:
-    """The message trace of one client. Safe to share between threads.
-
-    Attributes:
-        dropped: The number of records that were not stored.
-    """
+    """The message trace of one client. Safe to share between threads."""
 
     def __init__(self, topic: str, group: str, instance: Instance) -> None:
         self._topic, self._group, self._instance = topic, group, instance
-        self._ids, self.dropped = UniqueIds(system_clock), 0
-        self._pending: deque[TraceRecord] = deque()
+        self._ids, self._queue = UniqueIds(system_clock), TraceQueue(topic, group, MAX_PENDING)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -100,18 +88,19 @@ class Tracer:
             kind = DELAYED if is_delayed else NORMAL
             offset_id = result.offset_msg_id if result else ""
             is_stored = result is not None and result.status is SendStatus.SEND_OK
-            self._add(self._pub(one, began_ms, cost_ms, kind, offset_id, is_stored))
+            self._add_pub(one, began_ms, cost_ms, kind, offset_id, is_stored)
 
     def half_sent(self, one: OutgoingMessage, began_ms: int, undecided: Undecided | None) -> None:
         """Trace the send of a half message; without `undecided` it has failed."""
         is_stored = undecided is not None and undecided.status is SendStatus.SEND_OK
         cost_ms = system_clock() - began_ms
-        self._add(self._pub(one, began_ms, cost_ms, HALF, "", is_stored))
+        self._add_pub(one, began_ms, cost_ms, HALF, "", is_stored)
 
     def ended(self, undecided: Undecided, state: LocalTransactionState, from_check: bool) -> None:
         """Trace the end of a transaction."""
         message, number = undecided.message, undecided.half.transaction_id
-        self._add(
+        self._queue.put(
+            message.topic,
             EndTransaction(
                 timestamp=system_clock(),
                 region=DEFAULT_REGION,
@@ -125,17 +114,17 @@ class Tracer:
                 transaction_id=number,
                 state=state.value,
                 from_check=from_check,
-            )
+            ),
         )
 
     def consuming(self, messages: Sequence[StoredMessage]) -> str:
         """Trace a call of the listener; return its request id, for `consumed`."""
         now, request = system_clock(), self._ids.one()
-        for one in self._traced(messages):
-            keys = " ".join(one.keys) or None
-            times = one.reconsume_times
-            self._add(
-                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(one), times, keys)
+        for one in messages:
+            keys, times = " ".join(one.keys) or None, one.reconsume_times
+            self._queue.put(
+                one.topic,
+                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(one), times, keys),
             )
         return request
 
@@ -147,17 +136,15 @@ class Tracer:
         done = result.consumed(len(messages)) if isinstance(result, ConsumeResult) else 0
         cost_ms = (now - began_ms) // max(len(messages), 1)
         code = _code_of(result)
-        for index, one in enumerate(self._traced(messages)):
+        for index, one in enumerate(messages):
             is_done = index < done
             returned, keys = CONSUMED if is_done else code, " ".join(one.keys) or None
-            self._add(
-                SubAfter(request, _id_of(one), cost_ms, is_done, keys, returned, now, self._group)
+            self._queue.put(
+                one.topic,
+                SubAfter(request, _id_of(one), cost_ms, is_done, keys, returned, now, self._group),
             )
 
-    def _traced(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        return [one for one in messages if one.topic != self._topic]
-
-    def _pub(
+    def _add_pub(
         self,
         one: OutgoingMessage,
         began_ms: int,
@@ -165,38 +152,32 @@ class Tracer:
         kind: int,
         offset_id: str,
         is_stored: bool,
-    ) -> Pub:
+    ) -> None:
         message = one.message
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
-        return Pub(
-            timestamp=began_ms,
-            region=DEFAULT_REGION,
-            group=self._group,
-            topic=message.topic,
-            message_id=one.unique_id,
-            tags=message.tags,
-            keys=keys or None,
-            store_host="",
-            body_length=len(message.body),
-            cost_ms=cost_ms,
-            message_type=kind,
-            offset_message_id=offset_id,
-            success=is_stored,
+        self._queue.put(
+            message.topic,
+            Pub(
+                timestamp=began_ms,
+                region=DEFAULT_REGION,
+                group=self._group,
+                topic=message.topic,
+                message_id=one.unique_id,
+                tags=message.tags,
+                keys=keys or None,
+                store_host="",
+                body_length=len(message.body),
+                cost_ms=cost_ms,
+                message_type=kind,
+                offset_message_id=offset_id,
+                success=is_stored,
+            ),
         )
 
-    def _add(self, record: Trace) -> None:
-        if isinstance(record, Pub) and record.topic == self._topic:
-            return
-        encoded = TraceRecord.of(record)
-        if encoded is None or len(self._pending) >= MAX_PENDING:
-            self._drop(1)
-        else:
-            self._pending.append(encoded)
-
-    def _drop(self, count: int) -> None:
-        if not self.dropped:
-            _log.warning("message traces of %s were dropped", self._group)
-        self.dropped += count
+    @property
+    def dropped(self) -> int:
+        """The number of records that were not stored."""
+        return self._queue.dropped
 
     async def _run(self) -> None:
         while True:
@@ -205,14 +186,13 @@ class Tracer:
 
     async def _send_all(self) -> None:
         """Send the records that were added so far."""
-        records = [self._pending.popleft() for _ in range(len(self._pending))]
-        for body, keys in packed(records):
-            message = Message(topic=self._topic, body=body, keys=keys)
+        for found in self._queue.take():
+            message = Message(topic=self._topic, body=found.body, keys=found.keys)
             try:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
-                self._drop(len(keys))
+                self._queue.drop(found.records)
 
 
 def _id_of(message: StoredMessage) -> str:

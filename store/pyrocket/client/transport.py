@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyrocket.consuming import (
+from pyrocket.values.consuming import (
     Committed,
     GroupStart,
     GroupStarts,
@@ -17,9 +17,8 @@ from pyrocket.consuming import (
     Pulled,
     Subscription,
 )
-from pyrocket.message import MessageQueue, QueueOffsets, SendResult
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import mmap
 import os
 from pathlib import Path
 
-from pyrocket.clock import Clock, system_clock
+from pyrocket.base.clock import Clock, system_clock
 from pyrocket.disk import io
 from pyrocket.errors import StoreDamagedError
 

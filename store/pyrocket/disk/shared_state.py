@@ -52,11 +52,11 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyrocket.base.versions import RELEASE, VERSIONS, check_version
 from pyrocket.disk import io
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.machine import boot_id
-from pyrocket.message import Position
-from pyrocket.versions import RELEASE, VERSIONS, check_version
+from pyrocket.values.message import Position
 
 _FORMATS = 0x7079726F_00000000
 STATE_FORMAT = _FORMATS + VERSIONS["state"]

@@ -23,7 +23,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.shared_state import (
     APPENDS,

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import SyncError, replace_file
 from pyrocket.disk.shared_state import CHECKPOINT_TIME, CHECKPOINTED, DISPATCHED
 from pyrocket.engine.recovery import StoreParts, save_progress

@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pyrocket.arguments import check_amount, format_size
-from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.base.arguments import check_amount, format_size
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.hooks import Hooks
@@ -29,10 +29,6 @@ from pyrocket.engine.reader import Reader
 from pyrocket.engine.recovery import StoreParts
 from pyrocket.engine.retention_rules import (
     CleaningPlan,
-    CleanReport,
-    Kept,
-    LogFile,
-    Removal,
     bytes_for_space,
     hold_back,
     plan_by_hand,
@@ -46,6 +42,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
+from pyrocket.values.admin import CleanReport, Kept, LogFile, Removal
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: the minimum time between two checks of a writer."""

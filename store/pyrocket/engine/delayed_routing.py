@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import (
@@ -29,7 +29,7 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.message import Message
+from pyrocket.values.message import Message
 
 QueueIds = npt.NDArray[np.int32]
 

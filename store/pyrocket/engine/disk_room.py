@@ -17,8 +17,8 @@ import logging
 import os
 from pathlib import Path
 
-from pyrocket.arguments import format_size
-from pyrocket.config import Retention
+from pyrocket.base.arguments import format_size
+from pyrocket.base.config import Retention
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage, disk_usage, free_bytes

@@ -5,8 +5,8 @@ from functools import cached_property
 from threading import RLock
 from typing import Any, TypeVar
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.reader import Reader

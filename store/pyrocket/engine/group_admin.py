@@ -6,42 +6,24 @@ change holds the write lock, so that several processes can commit concurrently.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Literal
 
-from pyrocket.arguments import check_numbers, check_text, check_type
-from pyrocket.consuming import GroupStart
+from pyrocket.base.arguments import check_numbers, check_text, check_type
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_lag import GroupLag, delay_ms, positions
+from pyrocket.engine.group_lag import delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.group_starts import GroupStartFile
-from pyrocket.metadata.groups import (
-    Backoff,
-    GroupConfig,
-    GroupOffsets,
-    Offsets,
-    Subscriptions,
-    check_group_name,
-)
-from pyrocket.metadata.topics import TopicConfig
+from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions, check_group_name
+from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, Place
+from pyrocket.values.consuming import GroupStart
+from pyrocket.values.topics import TopicConfig
 
 _MAX_NAMED = 5
 """Maximum number of members that an error names."""
-
-
-@dataclass(frozen=True)
-class AtTime:
-    """A position in a queue: the first message stored at or after epoch milliseconds `ms`."""
-
-    ms: int
-
-
-Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
-"""The target of a reset: an offset for each queue, or one rule for all queues."""
 
 
 def group_has_members(group: str, members: Sequence[str]) -> InvalidInputError:

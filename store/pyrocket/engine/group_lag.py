@@ -1,59 +1,13 @@
 """The lag of consumer groups: the messages of a queue that a group has not consumed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from pyrocket.consuming import GroupStart
 from pyrocket.engine.group_starts import EARLIEST, first_offset
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.metadata.groups import Offsets
-
-
-@dataclass(frozen=True)
-class GroupLag:
-    """The lag of a group in one queue, whose messages have the offsets [minimum, maximum).
-
-    Attributes:
-        group: The consumer group.
-        topic: The topic; `%RETRY%` and the group's name for messages whose consumption failed.
-        queue_id: The queue.
-        committed: The next offset to consume; None before the first commit.
-        minimum: The first offset of the queue.
-        maximum: The next offset of the queue.
-        delay_ms: The time since the first message that is not consumed was stored; 0 if all are.
-        first: The offset at which the group starts if it has committed none.
-    """
-
-    group: str
-    topic: str
-    queue_id: int
-    committed: int | None
-    minimum: int
-    maximum: int
-    delay_ms: int = 0
-    first: int = 0
-
-    @property
-    def start(self) -> int:
-        """The offset of the first message that is not consumed; `maximum` if all are."""
-        at = self.first if self.committed is None else self.committed
-        return min(max(at, self.minimum), self.maximum)
-
-    @property
-    def lag(self) -> int:
-        """The number of messages that are not consumed."""
-        return self.maximum - self.start
-
-    @property
-    def lost(self) -> int:
-        """The number of messages that were deleted before they were consumed."""
-        return 0 if self.committed is None else max(self.minimum - self.committed, 0)
-
-    @property
-    def beyond_end(self) -> int:
-        """How far `committed` exceeds the queue's end: above 0 only after a crash or a restore."""
-        return max((self.committed or 0) - self.maximum, 0)
+from pyrocket.values.admin import GroupLag
+from pyrocket.values.consuming import GroupStart
 
 
 def positions(

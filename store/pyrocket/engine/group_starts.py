@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
-from pyrocket.consuming import GroupStart
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.reader import Reader
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.metadata.topics import TopicConfig, check_topic_name
+from pyrocket.metadata.topics import check_topic_name
+from pyrocket.values.consuming import GroupStart
+from pyrocket.values.topics import TopicConfig
 
 EARLIEST = GroupStart(0, 0)
 """The start before all messages."""

@@ -7,11 +7,11 @@ mark.
 
 from collections.abc import Mapping
 
-from pyrocket.arguments import check_numbers, check_text
+from pyrocket.base.arguments import check_numbers, check_text
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.message import LogMark
 from pyrocket.metadata.epochs import Epochs
+from pyrocket.values.message import LogMark
 
 
 @translating_methods

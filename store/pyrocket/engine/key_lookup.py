@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_numbers, check_text, check_texts, check_type
+from pyrocket.base.arguments import check_numbers, check_text, check_texts, check_type
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
@@ -42,10 +42,10 @@ from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
 from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.message_locations import MessageLocations
 from pyrocket.index.queues.record_fetch import records_at, sizes_at
 from pyrocket.log.checkpoint_file import read_checkpoint
-from pyrocket.message import StoredMessage
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
+from pyrocket.values.message import StoredMessage
 
 Bools = npt.NDArray[np.bool_]
 
@@ -56,41 +56,6 @@ _FIRST_READ = 4096
 _ATTEMPTS = 5
 
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookupRequest:
-    """A request for all messages of the topics that have one of the keys or ids.
-
-    A key is one of the space-separated KEYS or a unique id. An id is a unique id or an offset id,
-    which contains the message's log offset. Only messages stored in [begin_ms, end_ms] match.
-    """
-
-    topics: Sequence[str]
-    keys: Collection[str] = ()
-    ids: Collection[str] = ()
-    begin_ms: int = 0
-    end_ms: int = _EVER
-
-
-@dataclass(frozen=True)
-class LookupResult:
-    """The locations of the messages found, by topic and queue, and the cost of the lookup.
-
-    Attributes:
-        locations: At most one item for each queue.
-        index_files: The number of key index files that were searched.
-        walked_bytes: The number of bytes of the log after the index that were searched.
-        candidates: The number of messages that were compared with the request.
-    """
-
-    locations: tuple[MessageLocations, ...]
-    index_files: int
-    walked_bytes: int
-    candidates: int
-
-    def __len__(self) -> int:
-        return sum(map(len, self.locations))
 
 
 @dataclass(frozen=True)

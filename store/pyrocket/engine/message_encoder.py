@@ -19,9 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_message_kinds
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, RoutedRows
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import stored_body
@@ -36,6 +35,7 @@ from pyrocket.formats.properties import (
     TAGS,
     UNIQ_KEY,
     VALUE_END,
+    check_message_kinds,
     encode_properties,
     find_illegal_property,
 )
@@ -48,8 +48,8 @@ from pyrocket.formats.record_batch import (
     with_crc_room,
 )
 from pyrocket.formats.send_columns import SendColumns
-from pyrocket.message import Message
 from pyrocket.metadata.topics import check_topic_name
+from pyrocket.values.message import Message
 
 _MONTH_MS = 31 * 86_400_000
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from pyrocket.arguments import (
+from pyrocket.base.arguments import (
     check_all_numbers,
     check_numbers,
     check_offsets,
@@ -18,7 +18,7 @@ from pyrocket.arguments import (
     check_ranges,
     check_type,
 )
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
@@ -45,13 +45,13 @@ from pyrocket.index.queues.offsets import (
     store_time,
 )
 from pyrocket.index.queues.queue_table import QueueTable
-from pyrocket.index.queues.scan_many import Run
-from pyrocket.index.queues.scanner import Scanner, read_messages
+from pyrocket.index.queues.scanner import Run, Scanner, read_messages
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
 from pyrocket.metadata.identity import Identity, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
+from pyrocket.values.message import ByteSpan, LogMark, Position, QueueOffsets, StoredMessage
+from pyrocket.values.topics import TopicConfig
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""

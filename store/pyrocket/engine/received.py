@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflated_bytes
@@ -37,8 +37,8 @@ from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.wire_block import decode_records
 from pyrocket.index.queues.dispatcher import tags_codes
 from pyrocket.log.valid_end import record_fault, whole_records
-from pyrocket.message import AppendResult
 from pyrocket.metadata.topics import check_topic_name
+from pyrocket.values.message import AppendResult
 
 _OF_ANY_TOPIC = frozenset([UNIQ_KEY, KEYS, TAGS, SHARDING_KEY, TIMER_DELIVER_MS])
 _OF_DELAYED = _OF_ANY_TOPIC | {REAL_TOPIC, REAL_QID, DELAY, TIMER_OUT_MS}

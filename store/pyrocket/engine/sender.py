@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_message_kinds, check_whole
+from pyrocket.base.arguments import check_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
@@ -16,11 +16,13 @@ from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
 from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.message import AppendResult, Message, SendResult, SendStatus
-from pyrocket.metadata.topics import TopicConfig, check_topic_name, lacking_topics
+from pyrocket.metadata.topics import check_topic_name, lacking_topics
+from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
+from pyrocket.values.topics import TopicConfig
 
 
 @translating_methods

@@ -17,12 +17,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
+from pyrocket.base.rounds import Rounds
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, SharedState
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError, StoreReadOnlyError
-from pyrocket.rounds import Rounds
 
 RETRY_MS = 100
 """Delay before a service retries after a failure: RocketMQ's DELAY_FOR_A_WHILE."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.index.queues.queue_table import QueueTable

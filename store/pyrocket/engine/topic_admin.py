@@ -5,24 +5,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pyrocket.arguments import check_text, check_type, is_whole
-from pyrocket.config import DEFAULT_QUEUES
+from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
-from pyrocket.metadata.topic_types import TopicTypes
 from pyrocket.metadata.topics import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    TopicConfig,
     Topics,
+    TopicTypes,
     check_not_system,
     check_topic_name,
 )
+from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
 @translating_methods

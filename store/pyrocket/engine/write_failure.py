@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_os_errors
 from pyrocket.errors import PyrocketError, StoreUnavailableError

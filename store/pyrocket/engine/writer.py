@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from pyrocket.clock import Clock
-from pyrocket.config import Retention, StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout

@@ -5,7 +5,7 @@
 JSON with a flipped bit in a number is still valid, and a cursor that is too large would lose
 messages. The checksum covers `content` with sorted keys and one space after `,` and `:`. The
 earliest files consist of the content only. Content that is not an object has version 1
-(`pyrocket.versions`).
+(`pyrocket.base.versions`).
 """
 
 import json
@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pyrocket.base.versions import RELEASE, VERSIONS, check_version
 from pyrocket.formats.checksum import crc32
-from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _CRC, _CONTENT = "crc32", "content"
 _VERSION, _RELEASE = "version", "release"

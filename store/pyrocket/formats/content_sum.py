@@ -13,7 +13,6 @@ which Spark may change from run to run.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +21,13 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes
 from pyrocket.formats.send_columns import SendColumns
+from pyrocket.values.sink import ContentSum
 
 _MASK = 2**63 - 1
 _BINARY = pa.binary()
 _SHIFT = np.uint64(32)
 _FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 """Odd numbers with about as many ones as zeros in binary, which spread 32 bits over 64."""
-
-
-class ContentSum(NamedTuple):
-    """bytes: size of bodies and attributes. sum: sum of one number per row, modulo 2⁶³."""
-
-    bytes: int = 0
-    sum: int = 0
-
-    def plus(self, other: "ContentSum") -> "ContentSum":
-        """Return the sum of both."""
-        return ContentSum(self.bytes + other.bytes, (self.sum + other.sum) & _MASK)
 
 
 def content_sum(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_texts
+from pyrocket.base.arguments import check_texts
 from pyrocket.errors import SchemaError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, LACKS_FLAG, inflate, lacks_flag
@@ -34,7 +34,7 @@ from pyrocket.formats.record import (
 )
 from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 
 def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:

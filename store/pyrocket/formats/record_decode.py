@@ -32,7 +32,7 @@ from pyrocket.formats.record import (
 )
 from pyrocket.formats.record_crc import crc_holds, crc_is_right, has_room
 from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _BYTE = struct.Struct(">B")
 

@@ -1,8 +1,8 @@
 """Slices: the undecoded messages that all reads yield, and the loop that decodes them.
 
 A read is a generator of slices: of a range of a queue (`index.queues.scanner`), of ranges of many
-queues (`scan_many`), or of single messages in the log (`message_locations`). A slice has at most a
-few MiB of checked records. It is decoded and released before the next slice is read.
+queues (`slice_of_runs`), or of single messages in the log (`message_locations`). A slice has at
+most a few MiB of checked records. It is decoded and released before the next slice is read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_columns import build_columns, check_columns
 from pyrocket.formats.record_fields import Bools, RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 _MIN_ROWS, _MIN_BYTES = 4096, 1 << 20
 """Batches are joined until they reach one of these limits."""

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import MAX_BODY_BYTES, parse_duration
+from pyrocket.base.config import MAX_BODY_BYTES, parse_duration
 from pyrocket.errors import MessageError, SchemaError
 from pyrocket.formats.arrow_buffers import is_utf8, text_bytes
 from pyrocket.formats.properties import RESERVED_PROPERTIES

@@ -8,7 +8,7 @@ Source: `TraceDataEncoder` of RocketMQ's client, which encodes these types alike
 also has the type Recall, which is not written here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 _FIELD_END, _RECORD_END = "\x01", "\x02"
@@ -108,38 +108,6 @@ def trace_keys(trace: Trace) -> list[str]:
     """
     words = f"{trace.message_id} {trace.keys or ''}".translate(_SEPARATORS).split(" ")
     return [word for word in words if word]
-
-
-class TraceRecord(NamedTuple):
-    """An encoded record, and its keys for the message that contains it."""
-
-    body: bytes
-    keys: Sequence[str]
-
-    @classmethod
-    def of(cls, trace: Trace) -> "TraceRecord | None":
-        """Encode a record; return None if it is larger than a message of the trace topic."""
-        body = encode(trace).encode()
-        return cls(body, trace_keys(trace)) if len(body) <= MAX_BYTES else None
-
-
-def packed(records: Iterable[TraceRecord]) -> Iterator[tuple[bytes, list[str]]]:
-    """Yield the bodies and the keys of trace messages that contain these records, in order."""
-    part: list[TraceRecord] = []
-    size = 0
-    for one in records:
-        if part and size + len(one.body) > MAX_BYTES:
-            yield _joined(part)
-            part, size = [], 0
-        part.append(one)
-        size += len(one.body)
-    if part:
-        yield _joined(part)
-
-
-def _joined(part: Sequence[TraceRecord]) -> tuple[bytes, list[str]]:
-    keys = dict.fromkeys(key for one in part for key in one.keys)
-    return b"".join(one.body for one in part), [*keys]
 
 
 def decode(text: str) -> list[Trace]:

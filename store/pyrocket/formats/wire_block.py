@@ -26,7 +26,7 @@ from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 BLOCK_BYTES = 2 << 20
 """Approximate size of the records of a block; a longer record has a block of its own.

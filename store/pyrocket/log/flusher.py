@@ -30,7 +30,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
+from pyrocket.base.rounds import Rounds
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import EventLock
 from pyrocket.disk.shared_state import (
@@ -49,7 +50,6 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.rounds import Rounds
 
 _log = logging.getLogger(__name__)
 

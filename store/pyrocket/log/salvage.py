@@ -26,7 +26,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, run_at
 from pyrocket.log.valid_end import Durable, record_fault, whole_records
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _OVERLAP = 64

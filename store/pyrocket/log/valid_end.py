@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.config import MAX_BODY_BYTES
+from pyrocket.base.config import MAX_BODY_BYTES
 from pyrocket.disk import io
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint

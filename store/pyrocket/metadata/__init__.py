@@ -2,7 +2,6 @@
 
 json_table        RocketMQ's `config/*.json`: a table and its backup
 topics            topics and their queue counts, ids and permissions
-topic_types       the types of the messages of topics
 groups            consumer groups: settings and committed offsets
 group_starts      where groups start in queues for which they have committed no offset
 service_cursors   the cursors of the delay and transaction services

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from pyrocket.config import DELAY_LEVELS, MAX_DELAY_LEVELS, parse_delay_levels
+from pyrocket.base.config import DELAY_LEVELS, MAX_DELAY_LEVELS, parse_delay_levels
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError

@@ -6,14 +6,14 @@ changed. It outlives the topic, and is deleted with the group.
 
 from collections.abc import Mapping
 
-from pyrocket.arguments import is_whole
-from pyrocket.consuming import GroupStart
+from pyrocket.base.arguments import is_whole
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.metadata.json_table import file_stamp
+from pyrocket.values.consuming import GroupStart
 
 MAX_STARTS, MAX_OF_GROUP = 200_000, 20_000
 """Maximum starts of all groups and of one group, so that a client cannot fill the file with topics

@@ -10,13 +10,13 @@ RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import GroupNameError
 from pyrocket.formats.fastjson import int_keys
 from pyrocket.metadata.json_table import Content, JsonTable
+from pyrocket.values.admin import DELAYS_MS, Backoff, GroupConfig
 
 _TABLE, _TOPICS_OF_GROUPS = "offsetTable", "groupTopicMap"
 
@@ -144,58 +144,8 @@ _CONFIG_TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
 
 
 _MINUTE = 60_000
-_DELAYS_MS = (
-    *(10_000, 30_000, *(n * _MINUTE for n in range(1, 11))),
-    *(20 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE, 120 * _MINUTE),
-)
 _FIRST_DELAY = 2
 """Where RocketMQ's list of delays has the delay after the first delivery."""
-
-
-@dataclass(frozen=True)
-class Backoff:
-    """How long a message waits after a failed delivery: RocketMQ 5's `groupRetryPolicy`.
-
-    After delivery n, counted from 0, the message waits for delay n of `delays_ms`, or for the last
-    delay. With `initial_ms`, it waits for `initial_ms` times `multiplier` to the power of n, at
-    most `max_ms`. Source: `CustomizedRetryPolicy`, `ExponentialRetryPolicy`.
-    """
-
-    delays_ms: tuple[int, ...] = _DELAYS_MS
-    initial_ms: int = 0
-    max_ms: int = 0
-    multiplier: int = 2
-
-    def delay_ms(self, failed_before: int) -> int:
-        """Return the delay after the delivery that follows `failed_before` failed deliveries."""
-        if self.initial_ms:
-            steps = min(max(failed_before, 0), 32)
-            return min(self.max_ms, self.initial_ms * self.multiplier**steps)
-        return self.delays_ms[min(max(failed_before, 0), len(self.delays_ms) - 1)]
-
-
-@dataclass(frozen=True)
-class GroupConfig:
-    """One consumer group.
-
-    consume_enabled: whether the group may consume at all. retry_queues: number of queues of its
-    retry topic.
-    retry_max_times: retries of a message before it is sent to the dead-letter topic.
-    fifo: whether messages with the same sharding key are received one after the other.
-    backoff: how long failed messages wait.
-    """
-
-    name: str
-    consume_enabled: bool = True
-    retry_queues: int = 1
-    retry_max_times: int = 16
-    fifo: bool = False
-    backoff: Backoff = Backoff()
-
-    @property
-    def max_attempts(self) -> int:
-        """Number of deliveries of a message before it is sent to the dead-letter topic."""
-        return max(self.retry_max_times, 0) + 1
 
 
 def check_group_name(name: str) -> None:
@@ -296,7 +246,7 @@ def _policy(backoff: Backoff) -> Content:
             "multiplier": backoff.multiplier,
         }
         return {"exponentialRetryPolicy": own, "type": "EXPONENTIAL"}
-    if backoff.delays_ms in ((), _DELAYS_MS):
+    if backoff.delays_ms in ((), DELAYS_MS):
         return {"type": "CUSTOMIZED"}
     unused = [backoff.delays_ms[0]] * _FIRST_DELAY
     return {"customizedRetryPolicy": {"next": [*unused, *backoff.delays_ms]}, "type": "CUSTOMIZED"}

@@ -19,8 +19,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pyrocket.arguments import path_of
-from pyrocket.config import StoreConfig
+from pyrocket.base.arguments import path_of
+from pyrocket.base.config import StoreConfig
+from pyrocket.base.versions import RELEASE, VERSIONS, check_version
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
@@ -45,7 +46,6 @@ from pyrocket.metadata.store_sizes import (
     index_sizes,
     sizes_of_files,
 )
-from pyrocket.versions import RELEASE, VERSIONS, check_version
 
 _log = logging.getLogger(__name__)
 _warned: set[tuple[Path, str]] = set()

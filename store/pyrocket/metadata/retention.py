@@ -7,7 +7,7 @@ intervals.
 
 from dataclasses import asdict
 
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.disk import io
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout

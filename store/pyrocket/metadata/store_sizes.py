@@ -7,7 +7,7 @@ wrong.
 from collections import Counter
 from typing import NoReturn
 
-from pyrocket.config import StoreConfig, is_log_file_size, is_queue_file_size
+from pyrocket.base.config import StoreConfig, is_log_file_size, is_queue_file_size
 from pyrocket.disk.file_checks import check_lengths
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.file_sizes import (

@@ -6,6 +6,9 @@ these ends, because otherwise its queues could not be rebuilt from the log. Both
 when they change; a process that changes them holds the write lock. Other settings of RocketMQ
 (filter type, attributes) are preserved.
 
+The type of a topic's messages is RocketMQ 5's attribute `message.type`; a topic without it accepts
+messages of every type. Source: `TopicAttributes`, `TopicMessageType`.
+
 A RocketMQ 5 broker cannot start on a store in use. But before the broker fails, it overwrites the
 table with the table that it loaded, without the topics created in the meantime. Therefore
 `pyrocket/topics.json` also has the settings of the topics that pyrocket created. These settings
@@ -19,9 +22,9 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from pyrocket.arguments import check_text, check_type, is_whole
-from pyrocket.clock import Clock
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import lock_identity
@@ -38,9 +41,55 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.metadata.json_table import Content, JsonTable, file_stamp
+from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 
-PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
-"""On disk: never renumber."""
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+_ATTRIBUTES, _TYPE = "attributes", "message.type"
+
+
+class TopicTypes:
+    """The types of the topics of one store. The file is read again when it changes."""
+
+    def __init__(self, layout: Layout, clock: Clock) -> None:
+        self._table = JsonTable(layout, "topics", _types_of, required=_TABLE)
+        self._clock = clock
+        self._cache: tuple[object, dict[str, str]] = (None, {})
+
+    def of(self, topic: str) -> str:
+        """Return the type of a topic's messages; empty if the topic accepts all types."""
+        stamp = self._table.stamp()
+        if self._cache[0] != stamp:
+            self._cache = stamp, self._table.read()
+        return self._cache[1].get(topic, "")
+
+    def set(self, topic: str, message_type: str) -> None:
+        """Set the type of an existing topic, durably. Requires the write lock.
+
+        Raises InvalidInputError (MESSAGE_TYPE).
+        """
+        if message_type not in MESSAGE_TYPES:
+            raise InvalidInputError(
+                f"{message_type!r} is not a type of messages.",
+                remedy=f"Use one of {', '.join(MESSAGE_TYPES)}.",
+                code="MESSAGE_TYPE",
+            )
+
+        def edit(content: Content) -> bool:
+            attributes = content[_TABLE][topic].setdefault(_ATTRIBUTES, {})
+            changed = attributes.get(_TYPE) != message_type
+            attributes[_TYPE] = message_type
+            return changed
+
+        self._table.change(edit, changed_at=self._clock())
+
+
+def _types_of(content: Content) -> dict[str, str]:
+    return {
+        name: str(attributes[_TYPE])
+        for name, entry in content.get(_TABLE, {}).items()
+        if _TYPE in (attributes := entry.get(_ATTRIBUTES) or {})
+    }
+
 
 _MAX_PERM = 2**31 - 1
 """Brokers may use other permission bits."""
@@ -57,33 +106,6 @@ _MAX_QUEUES = 1 << 16
 
 Entry = tuple[int, int, int, bool]
 """A topic's entry in the table: read queues, write queues, permission, order flag."""
-
-
-@dataclass(frozen=True)
-class TopicConfig:
-    """One topic. Readers use `read_queues`, senders `write_queues`.
-
-    ordered: whether producers choose the queue of a sharding key from the queues of all brokers,
-        also of brokers that are gone: then a key never moves to another queue.
-    topic_id: unique for each topic that is created; empty for a topic created by a broker.
-    """
-
-    name: str
-    read_queues: int
-    write_queues: int
-    perm: int = PERM_READ | PERM_WRITE
-    ordered: bool = False
-    topic_id: str = ""
-
-    @property
-    def readable(self) -> bool:
-        """Whether its messages may be read."""
-        return bool(self.perm & PERM_READ)
-
-    @property
-    def writable(self) -> bool:
-        """Whether messages may be sent to it."""
-        return bool(self.perm & PERM_WRITE)
 
 
 def check_topic_name(name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pyrocket.clock import Clock, steady_clock, system_clock
+from pyrocket.base.clock import Clock, steady_clock, system_clock
 from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
@@ -32,9 +32,11 @@ from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
-from pyrocket.message import QueueOffsets, StoredMessage
-from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Offsets, Subscriptions
-from pyrocket.metadata.topics import TopicConfig, lacking_topics
+from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
+from pyrocket.metadata.topics import lacking_topics
+from pyrocket.values.admin import GroupConfig
+from pyrocket.values.message import QueueOffsets, StoredMessage
+from pyrocket.values.topics import TopicConfig
 
 MAX_BODY_BYTES = 4 << 20
 """Maximum bytes of records delivered together; the first record may be larger."""

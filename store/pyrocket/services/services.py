@@ -3,15 +3,14 @@
 from dataclasses import replace
 from functools import partial
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.reader_delivery import ReaderDelivery
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceRunner
 from pyrocket.services.consumption import Consumption
@@ -23,6 +22,7 @@ from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions
+from pyrocket.values.admin import CleanReport
 
 
 def recovery_hooks(layout: Layout, clock: Clock) -> RecoveryHooks:

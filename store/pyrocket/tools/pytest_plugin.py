@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pyrocket.config import StoreConfig
+    from pyrocket.base.config import StoreConfig
     from pyrocket.store import Store
     from pyrocket.testing import FileClock
 
@@ -28,7 +28,7 @@ START_MS = 1_700_000_000_000
 @pytest.fixture
 def pyrocket_config() -> "StoreConfig":
     """Return the configuration of `pyrocket_store`; override this fixture to change it."""
-    from pyrocket.config import StoreConfig
+    from pyrocket.base.config import StoreConfig
 
     return StoreConfig()
 

@@ -20,7 +20,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
     UnsupportedError,
 )
-from pyrocket.message import MessageQueue, QueueRange, StoredMessage
+from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.broker.admin import StoreAdmin
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
     from pyrocket.formats.record_slice import RecordSlice
-    from pyrocket.rpc.connection import Credentials
-    from pyrocket.rpc.remote_admin import RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.admin import RemoteAdmin
+    from pyrocket.remote.sink import RemoteSink
+    from pyrocket.remote.source import RemoteSource
     from pyrocket.store import Store
+    from pyrocket.wire.channel import Credentials
 
 _FIRST_ANSWER_S = 5.0
 
@@ -269,7 +269,7 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
     known = _known_brokers(addresses, credentials, place)
-    from pyrocket.rpc.nameserver.lookup import RouteLookup
+    from pyrocket.remote.lookup import RouteLookup
 
     lookup = RouteLookup(addresses, credentials)
     try:
@@ -310,7 +310,7 @@ def credentials_of(place: Place) -> "Credentials":
 
     Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
     """
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
     secret = place.secret_key
     if place.secret_key_file:
@@ -330,11 +330,11 @@ def _at_broker(
 
     name: The name of the broker, if it is known, for errors.
     """
-    from pyrocket.rpc.client import Client, Timeouts
-    from pyrocket.rpc.connection import Connection
-    from pyrocket.rpc.remote_admin import RemoteAdmin
-    from pyrocket.rpc.remote_sink import RemoteSink
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.admin import RemoteAdmin
+    from pyrocket.remote.client import Client, Timeouts
+    from pyrocket.remote.connection import Connection
+    from pyrocket.remote.sink import RemoteSink
+    from pyrocket.remote.source import RemoteSource
 
     client = Client(Connection(addresses, credentials, name), Timeouts(first=_FIRST_ANSWER_S))
     source = RemoteSource(client)
@@ -358,7 +358,7 @@ def _known_brokers(
     Raises UnsupportedError (PROTOCOL_UNKNOWN) if the addresses are not those of name servers,
     OptionError (BROKER_UNKNOWN), TransportError.
     """
-    from pyrocket.rpc.nameserver.lookup import RouteLookup
+    from pyrocket.remote.lookup import RouteLookup
 
     lookup = RouteLookup(addresses, credentials)
     try:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pyrocket.errors import GroupNotFoundError, StorePermissionError
 
 if TYPE_CHECKING:
-    from pyrocket.broker.consumers.members import LiveMember
     from pyrocket.tools.session import Session
+    from pyrocket.values.admin import LiveMember
 
 _T = TypeVar("_T")
 

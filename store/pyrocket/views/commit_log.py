@@ -23,8 +23,9 @@ from pyrocket.formats.record_slice import RecordSlice, decode_with
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, queue_rows
 from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.log.salvage import LogCheck
-from pyrocket.message import MessageQueue
-from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS, LogPart
+from pyrocket.values.message import MessageQueue
+from pyrocket.values.source import LogPart
+from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ Its queue offset is its offset in the system topic in which it is stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.arguments import check_texts, check_type
+from pyrocket.base.arguments import check_texts, check_type
 from pyrocket.disk.shared_state import level_field
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
@@ -26,8 +25,9 @@ from pyrocket.formats.record_slice import RecordSlice, decode_with
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.metadata.service_cursors import saved_cursors
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.half_messages import read_half_messages
+from pyrocket.values.source import PendingRange
+from pyrocket.values.topics import TopicConfig
 
 PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` messages when they are committed."""
@@ -46,26 +46,6 @@ Half messages have no `dueTimestamp`.
 """
 
 _MS = "^[0-9]{1,15}$"
-
-
-@dataclass(frozen=True, order=True)
-class PendingRange:
-    """Pending messages of one system queue: all messages in [start, end), or only those at
-    `offsets`.
-
-    `offsets` are int64 in native byte order, ascending.
-    """
-
-    topic: str
-    queue_id: int
-    start: int
-    end: int
-    offsets: bytes = b""
-
-    @property
-    def messages(self) -> int:
-        """The number of messages for all topics."""
-        return len(self.offsets) // 8 or self.end - self.start
 
 
 class PendingMessages:

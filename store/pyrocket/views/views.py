@@ -5,24 +5,25 @@ from typing import get_args
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_text, check_texts, check_type
+from pyrocket.base.arguments import check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.group_admin import Groups
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_columns import check_columns
 from pyrocket.formats.system_topics import DLQ_PREFIX
-from pyrocket.views.commit_log import log_parts, read_log
-from pyrocket.views.parts import (
-    VIEW_COLUMNS,
+from pyrocket.values.source import (
     LogPart,
+    PendingRange,
     PendingRetryPart,
     RetryPart,
     TablePart,
     ViewName,
     ViewPart,
 )
-from pyrocket.views.pending import PendingKind, PendingMessages, PendingRange
+from pyrocket.views.commit_log import log_parts, read_log
+from pyrocket.views.parts import VIEW_COLUMNS
+from pyrocket.views.pending import PendingKind, PendingMessages
 from pyrocket.views.retries import (
     pending_retry_parts,
     read_pending_retries,

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyrocket.message import QueueOffsets
+from pyrocket.values.message import QueueOffsets
 from pyspark_pyrocket.options.json_values import exactly
 from pyspark_pyrocket.options.positions import OffsetChoice
 from pyspark_pyrocket.source.offset_range import _number

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.options.timestamps import parse_timestamp
+from pyspark_pyrocket.options.positions import parse_timestamp
 
 NOON = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 HOUR = 3_600_000

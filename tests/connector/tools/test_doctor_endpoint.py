@@ -5,7 +5,7 @@ import json
 import pytest
 from pyrocket import Store
 from pyrocket.broker.access import read_access
-from pyrocket.rpc.tls import Certificate
+from pyrocket.server.tls import Certificate
 from pyspark_pyrocket.tools.doctor import endpoint as steps
 from support.broker import served
 from support.certificates import write_certificate

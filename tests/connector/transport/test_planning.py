@@ -9,7 +9,7 @@ import pytest
 from bench.house import calls_seen
 from pyrocket import LogMark, QueueOffsets, Store
 from pyrocket.errors import DataLossError, TransportError, UnsupportedError
-from pyrocket.rpc.service import BulkService
+from pyrocket.server.service import BulkService
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns

@@ -7,12 +7,11 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket import Retention
-from pyrocket.broker.broker import Broker
-from pyrocket.broker.running import running_state
+from pyrocket.broker.broker import Broker, running_state
 from pyrocket.disk import io
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.rpc.descriptors import message_class
 from pyrocket.tools.verify.verify import verify
+from pyrocket.wire.descriptors import message_class
 from support.broker import served
 from support.inner import inner
 from support.stores import SMALL, bodies, message, set_disk_usage

@@ -3,8 +3,8 @@
 import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.broker import Broker
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Pull, Subscription
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Pull, Subscription
+from pyrocket.values.message import MessageQueue
 from support.stores import SMALL
 
 

@@ -8,7 +8,7 @@ from pyrocket.broker.broker import Broker
 from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.engine.sender import Sender
-from pyrocket.producing import OutgoingMessage
+from pyrocket.values.message import OutgoingMessage
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 from pyrocket import Message, SinkBatch, Store
+from pyrocket.base.versions import HINTS, VERSIONS
 from pyrocket.broker.broker import Broker
 from pyrocket.disk.io import MAX_FILE_BYTES, replace_file
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
-from pyrocket.message import MessageQueue
-from pyrocket.versions import HINTS, VERSIONS
+from pyrocket.values.message import MessageQueue
 from support.stores import BY_HAND
 
 DATA = (

@@ -4,11 +4,11 @@ import time
 from dataclasses import replace
 
 import pytest
+from pyrocket.base.rounds import Rounds
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.pop.holds import Hold
 from pyrocket.errors import BrokerBusyError
-from pyrocket.rounds import Rounds
 from support.pops import sent
 
 

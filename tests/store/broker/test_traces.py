@@ -9,7 +9,7 @@ from pyrocket.broker.traces import Traces
 from pyrocket.errors import BrokerBusyError
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import MAX_BYTES, decode
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.transactions import LocalTransactionState
 
 HOST = (bytes((10, 0, 0, 1)), 4711)
 

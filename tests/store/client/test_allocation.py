@@ -19,7 +19,7 @@ from pyrocket.client.allocation import (
     sort_queues,
 )
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 from support.allocations import Case
 
 OF_JAVA = json.loads((Path(__file__).parents[2] / "golden/allocation.json").read_text("utf-8"))

@@ -11,7 +11,7 @@ from pyrocket.client import consume_from
 from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp, corrected_offset
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import QueueOffsets
+from pyrocket.values.message import QueueOffsets
 
 
 @given(requested=st.integers(-5, 30), minimum=st.integers(0, 20), size=st.integers(0, 20))

@@ -8,8 +8,8 @@ from pyrocket.client import Producer, PullConsumer, PushConsumer
 from pyrocket.client.consume_from import ConsumeFrom
 from pyrocket.client.consumer_config import ConsumerConfig, ConsumerSettings
 from pyrocket.client.producer_config import ProducerConfig, ProducerSettings
-from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import GroupNameError, InvalidInputError, TopicNameError
+from pyrocket.values.consuming import MessageModel, Subscription
 
 BOUNDS = {
     "thread_max": (1, 1000),

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store, StoreConfig
+from pyrocket.base.clock import system_clock
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.outgoing import outgoing
-from pyrocket.clock import system_clock
-from pyrocket.consuming import (
+from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
+from pyrocket.values.consuming import (
     ConsumerData,
     Heartbeat,
     MessageModel,
@@ -18,9 +19,8 @@ from pyrocket.consuming import (
     PullStatus,
     Subscription,
 )
-from pyrocket.errors import StoreLockedError, StoreNotFoundError, TopicNotFoundError
-from pyrocket.message import Message
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.message import Message
+from pyrocket.values.transactions import LocalTransactionState
 
 
 @pytest.fixture

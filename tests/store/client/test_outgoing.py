@@ -12,7 +12,7 @@ from pyrocket.client import outgoing as module
 from pyrocket.client.outgoing import batch_bytes, check_batch, check_outgoing, outgoing, split_batch
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.compression import COMPRESSED_FLAGS
-from pyrocket.message import Message
+from pyrocket.values.message import Message
 
 
 def message(**fields):

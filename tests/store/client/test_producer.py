@@ -21,8 +21,8 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.index.queues.dispatcher import Dispatcher
-from pyrocket.message import Message, MessageQueue, SendStatus
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.message import Message, MessageQueue, SendStatus
+from pyrocket.values.transactions import LocalTransactionState
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT,

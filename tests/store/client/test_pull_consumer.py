@@ -7,7 +7,6 @@ import pytest
 from pyrocket import Message, MessageQueue, Store
 from pyrocket.client.producer import Producer
 from pyrocket.client.pull_consumer import PullConsumer
-from pyrocket.consuming import Committed, PullStatus
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
@@ -15,7 +14,8 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
-from pyrocket.message import QueueOffsets
+from pyrocket.values.consuming import Committed, PullStatus
+from pyrocket.values.message import QueueOffsets
 
 FIRST, SECOND = (MessageQueue("orders", "broker-a", number) for number in range(2))
 

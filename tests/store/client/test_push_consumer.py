@@ -15,7 +15,6 @@ import pytest
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.client.push_consumer import PushConsumer
 from pyrocket.client.results import ConsumeResult
-from pyrocket.consuming import Subscription
 from pyrocket.errors import (
     GroupNameError,
     InvalidInputError,
@@ -23,6 +22,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TopicNotFoundError,
 )
+from pyrocket.values.consuming import Subscription
 from support.broker import served
 from support.broker_process import running as running_broker
 from support.name_server import wait_until

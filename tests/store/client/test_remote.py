@@ -23,13 +23,13 @@ from pyrocket.errors import (
 from pyrocket.formats.compression import COMPRESSED_FLAGS
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.record import STORE_HOST
-from pyrocket.message import SendStatus
-from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.tls import Certificate
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.server.tls import Certificate
 from pyrocket.tools.cli import main
+from pyrocket.values.message import OutgoingMessage, SendStatus
+from pyrocket.values.routes import Registration, TopicData
+from pyrocket.values.transactions import LocalTransactionState
+from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.certificates import write_certificate

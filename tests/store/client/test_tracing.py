@@ -9,7 +9,7 @@ from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, PyrocketError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import EndTransaction, Pub, SubAfter, SubBefore, decode
-from pyrocket.services.transactions.model import LocalTransactionState
+from pyrocket.values.transactions import LocalTransactionState
 from support.broker import served
 from support.name_server import wait_until
 

@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 from pyrocket import Message, Store, StoreConfig
+from pyrocket.base.versions import PROTOCOL
 from pyrocket.client.embedded import EmbeddedTransport
 from pyrocket.client.remote import RemoteTransport
-from pyrocket.consuming import (
+from pyrocket.errors import QueueNotFoundError, UnsupportedError
+from pyrocket.values.consuming import (
     ConsumerData,
     GroupStart,
     GroupStarts,
@@ -18,11 +20,9 @@ from pyrocket.consuming import (
     MessageModel,
     Subscription,
 )
-from pyrocket.errors import QueueNotFoundError, UnsupportedError
-from pyrocket.message import MessageQueue
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.versions import PROTOCOL
+from pyrocket.values.message import MessageQueue
+from pyrocket.wire.channel import Credentials
+from pyrocket.wire.descriptors import message_class
 from support.broker import served
 
 FIRST = GroupStart(0, 0)

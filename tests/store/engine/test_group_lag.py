@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
-from pyrocket.engine.group_lag import GroupLag
 from pyrocket.errors import GroupNotFoundError, InvalidInputError
+from pyrocket.values.admin import GroupLag
 from support.stores import SMALL, FakeClock, overwrite, queue_files
 
 

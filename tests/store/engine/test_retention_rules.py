@@ -3,18 +3,18 @@
 import time
 
 import pytest
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.disk.machine import DiskUsage
 from pyrocket.engine.retention_rules import (
     DISK,
     EXPIRED,
     TOTAL_BYTES,
-    LogFile,
     local_hour,
     plan_by_hand,
     plan_cleaning,
 )
 from pyrocket.errors import OptionError
+from pyrocket.values.admin import LogFile
 
 HOUR = 3_600_000
 SIZE = 100

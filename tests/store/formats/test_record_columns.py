@@ -14,7 +14,7 @@ from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 from support.slices import decode_run
 from support.strategies import body_start, raw_record, slices
 

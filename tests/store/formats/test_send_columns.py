@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.config import MAX_BODY_BYTES
+from pyrocket.base.config import MAX_BODY_BYTES
 from pyrocket.errors import MessageError, SchemaError
 from pyrocket.formats.properties import (
     RESERVED_PROPERTIES,

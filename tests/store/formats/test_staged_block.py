@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.staged_block import decode_columns, encode_columns, index_block

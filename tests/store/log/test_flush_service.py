@@ -13,7 +13,7 @@ from pyrocket.disk.shared_state import FAILED, FLUSHED, PUBLISHED
 from pyrocket.errors import OptionError, StoreFailedError
 from pyrocket.log import flusher
 from pyrocket.log.flusher import FlushPolicy
-from pyrocket.message import SendStatus
+from pyrocket.values.message import SendStatus
 from support.stores import SMALL, batch, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)

@@ -23,7 +23,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log import flusher
-from pyrocket.message import SendStatus
+from pyrocket.values.message import SendStatus
 from support.stores import BY_HAND, SMALL, batch, bodies, message, numbered, words
 
 SECOND = 1_000_000_000

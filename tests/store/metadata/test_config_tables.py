@@ -11,9 +11,10 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import encode_own
-from pyrocket.metadata.groups import GroupConfig, GroupOffsets, Subscriptions
+from pyrocket.metadata.groups import GroupOffsets, Subscriptions
 from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import Topics
+from pyrocket.values.admin import GroupConfig
 
 CONFIG = GOLDEN / CLEAN / "config"
 TABLES = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Store, StoreConfig
-from pyrocket.config import DELAY_LEVELS
+from pyrocket.base.config import DELAY_LEVELS
 from pyrocket.errors import OptionError, StoreDamagedError
 from support.inner import inner
 from support.stores import SMALL, snapshot

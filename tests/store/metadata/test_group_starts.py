@@ -4,7 +4,6 @@ import os
 
 import pytest
 from pyrocket import Store
-from pyrocket.consuming import GroupStart
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
@@ -12,6 +11,7 @@ from pyrocket.metadata import group_starts
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.store import consumption_of
 from pyrocket.tools.verify.verify import verify
+from pyrocket.values.consuming import GroupStart
 from support.stores import message
 
 FIRST, LATER = GroupStart(0, 0), GroupStart(time_ms=5)

@@ -6,7 +6,7 @@ import multiprocessing
 import numpy as np
 import pytest
 from pyrocket import AtTime, GroupConfig, Store
-from pyrocket.config import parse_delay_levels
+from pyrocket.base.config import parse_delay_levels
 from pyrocket.disk import io
 from pyrocket.errors import (
     GroupNameError,
@@ -19,7 +19,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.formats import fastjson
-from pyrocket.metadata.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support.producers import COMMITS, commit_often
 from support.stores import SMALL, batch, numbered, overwrite, reboot
 

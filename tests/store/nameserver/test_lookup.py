@@ -6,14 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from pyrocket.errors import OptionError, PyrocketError, TransportError
-from pyrocket.nameserver.route_table import (
-    BrokerData,
-    QueueData,
-    Registration,
-    RouteTable,
-    TopicData,
-)
-from pyrocket.rpc.nameserver.lookup import AddressUrl, RouteLookup, parse_addresses
+from pyrocket.remote.lookup import AddressUrl, RouteLookup, parse_addresses
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.values.routes import BrokerData, QueueData, Registration, TopicData
 from support import broker_process, name_server
 
 ORDERS = TopicData("orders", 4, 2, 6, "FIFO")

@@ -6,9 +6,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from pyrocket import Store, StoreConfig
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection, Credentials
-from pyrocket.rpc.nameserver.registration import RegisteredTopics
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.server.nameserver.registration import RegisteredTopics
+from pyrocket.wire.channel import Credentials
 from support import broker_process, name_server, rocketmq_python
 from support.certificates import write_certificate
 from support.name_server import ask, wait_until

@@ -1,17 +1,10 @@
 """The route table of a name server, on a simulated clock."""
 
 import pytest
+from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.errors import PyrocketError
-from pyrocket.nameserver.addresses import check_advertised, parse_address
-from pyrocket.nameserver.route_table import (
-    EXPIRY_S,
-    BrokerData,
-    QueueData,
-    Registration,
-    Route,
-    RouteTable,
-    TopicData,
-)
+from pyrocket.server.nameserver.route_table import EXPIRY_S, RouteTable
+from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
 
 ORDERS, CLICKS = TopicData("orders", 4, 2, 6), TopicData("clicks", 1, 1, 4, "FIFO")
 

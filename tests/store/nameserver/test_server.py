@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from pyrocket.broker.access import read_access
-from pyrocket.broker.signature_age import SignatureAge
-from pyrocket.clock import system_clock
-from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
-from pyrocket.rpc.connection import Credentials
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.errors import METADATA_KEY
-from pyrocket.rpc.gate import NEEDS
-from pyrocket.rpc.messaging.interface import name_of
-from pyrocket.rpc.nameserver.server import SERVICE, NameServer
+from pyrocket.base.clock import system_clock
+from pyrocket.broker.access import SignatureAge, read_access
+from pyrocket.server.gate import NEEDS
+from pyrocket.server.messaging.interface import name_of
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.server.nameserver.server import NameServer
+from pyrocket.values.routes import Registration, TopicData
+from pyrocket.wire.channel import NAME_SERVER, Credentials
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.errors import METADATA_KEY
 from support import name_server
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting
@@ -24,7 +24,7 @@ from support.name_server import BrokerStream, ask, request_of, wait_until
 from support.rocketmq_stub import Stub, code_of, resource
 from support.stores import FakeClock
 
-METHODS = service(SERVICE).methods_by_name
+METHODS = service(NAME_SERVER).methods_by_name
 USERS = """
 [users.owner]
 secret = "the owner's secret"
@@ -290,7 +290,7 @@ def send_malformed(channel, call, data):
             stream.send(data)
             stream.cancel()
         else:
-            channel.unary_unary(f"/{SERVICE}/{call}")(data, timeout=20)
+            channel.unary_unary(f"/{NAME_SERVER}/{call}")(data, timeout=20)
     except grpc.RpcError as error:
         return error
     return None
@@ -316,7 +316,7 @@ def test_a_malformed_request_is_answered_with_an_error_code(channel):
     assert "REGISTRATION_INVALID" in send_malformed(channel, "Register", b"").details()
 
 
-def health(channel, name=SERVICE):
+def health(channel, name=NAME_SERVER):
     request = message_class("grpc.health.v1.HealthCheckRequest")(service=name)
     path = "/grpc.health.v1.Health/Check"
     return channel.unary_unary(path)(request.SerializeToString(), timeout=20)

@@ -15,9 +15,9 @@ from pyrocket.errors import (
     TopicNameError,
     TopicNotFoundError,
 )
-from pyrocket.metadata.groups import Backoff
-from pyrocket.rpc.client import Client, Connection
-from pyrocket.rpc.remote_admin import RemoteAdmin
+from pyrocket.remote.admin import RemoteAdmin
+from pyrocket.remote.client import Client, Connection
+from pyrocket.values.admin import Backoff
 from support.broker import join_group, served
 
 

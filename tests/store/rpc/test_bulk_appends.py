@@ -14,12 +14,12 @@ from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.errors import BrokerBusyError, MessageError, SchemaError, TopicNotFoundError
 from pyrocket.formats.record import encode_record
-from pyrocket.rpc import remote_sink
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.remote import sink as remote_sink
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
+from pyrocket.wire.descriptors import message_class
 from support.blocks import block_of
 from support.broker import served
 

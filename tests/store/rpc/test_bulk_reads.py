@@ -15,7 +15,7 @@ from pyrocket import (
     Store,
     decode_slices,
 )
-from pyrocket.broker.source import Part, StoreSource
+from pyrocket.broker.source import StoreSource
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
@@ -26,12 +26,13 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.record_slice import empty_slice
 from pyrocket.formats.wire_block import decode_block, encode_block
-from pyrocket.rpc.blocks import blocks_in, blocks_of
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.messages import fill, values_of
-from pyrocket.rpc.remote_source import RemoteSource
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.source import RemoteSource
+from pyrocket.values.source import Part
+from pyrocket.wire.blocks import blocks_in, blocks_of
+from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.messages import fill, values_of
 from support.broker import served
 
 COLUMNS = ("queueId", "queueOffset", "physicalOffset", "tags", "body")
@@ -181,7 +182,7 @@ def test_a_remote_error_has_the_same_class_as_a_local_error(place):
 
 def test_a_scan_that_selects_no_messages_reports_its_progress(place, monkeypatch):
     _, client = place
-    monkeypatch.setattr("pyrocket.rpc.service._WINDOW", 100)
+    monkeypatch.setattr("pyrocket.server.service._WINDOW", 100)
     each = ranges(client)[0]
     where = MessageFilter.parse(tags="neither")
     blocks = [*client.stream("Slices", ranges=[each], where=where)]
@@ -288,7 +289,7 @@ def test_remote_views_equal_local_views(place, view):
 def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, view, after):
     """Five streams lose their connection after `after` batches; the sixth stream completes."""
     store, client = place
-    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
     source, stream, cuts = RemoteSource(client), Client.stream, [5]
 
     def lossy(client, name, /, **arguments):
@@ -318,7 +319,7 @@ def test_a_request_with_too_many_values_is_rejected(place):
 
 
 def test_an_unknown_field_is_rejected():
-    from pyrocket.rpc.descriptors import message_class
+    from pyrocket.wire.descriptors import message_class
 
     with pytest.raises(KeyError):
         fill(message_class("pyrocket.v1.HelloRequest")(), {"relaese": "1"})

@@ -19,9 +19,9 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.formats.staged_block import INDEX_LENGTH_BYTES, encode_index
-from pyrocket.rpc import remote_sink
-from pyrocket.rpc.client import Client, Connection, Timeouts
-from pyrocket.rpc.remote_sink import RemoteSink
+from pyrocket.remote import sink as remote_sink
+from pyrocket.remote.client import Client, Connection, Timeouts
+from pyrocket.remote.sink import RemoteSink
 from pyrocket.services.sink.uploads import _Journal
 from pyrocket.tools.verify.verify import verify
 from support.broker import served
@@ -199,7 +199,7 @@ class Cut:
 def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, monkeypatch, after):
     channel = Cut(sink._client.connection.channel, after=after)
     monkeypatch.setattr(Connection, "channel", channel)
-    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
     for number in range(3):
         batch = SinkBatch(identity="query", target="orders", batch=number, run="first")
         parts = [
@@ -218,7 +218,7 @@ def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, m
     sink.append(rows(count=1), topic="orders")
     channel = Cut(sink._client.connection.channel, after=True)
     monkeypatch.setattr(Connection, "channel", channel)
-    monkeypatch.setattr("pyrocket.rpc.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
     for first in range(1, 5):
         sink.append(rows(first, count=1), topic="orders")
     ids = {}
@@ -420,7 +420,7 @@ def test_delayed_rows_and_large_appends_are_staged(store, sink, monkeypatch):
         part = stager.finish()
     assert sink.publish(BATCH, [part]).rows == 50
     assert len(bodies(store)) == 17
-    monkeypatch.setattr("pyrocket.rpc.remote_sink.MAX_APPEND_BYTES", 1000)
+    monkeypatch.setattr("pyrocket.remote.sink.MAX_APPEND_BYTES", 1000)
     assert sink.append(rows(), topic="large").rows == 50
     assert bodies(store, "large") == [*range(50)]
 

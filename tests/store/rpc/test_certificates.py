@@ -5,13 +5,14 @@ import logging
 
 import pytest
 from pyrocket import Store
-from pyrocket.client.remote_broker import RemoteBroker
-from pyrocket.clock import system_clock
+from pyrocket.base.clock import system_clock
 from pyrocket.errors import TransportError
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection, Credentials
-from pyrocket.rpc.nameserver.lookup import RouteLookup
-from pyrocket.rpc.tls import Certificate
+from pyrocket.remote.broker import RemoteBroker
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.lookup import RouteLookup
+from pyrocket.server.tls import Certificate
+from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.broker_process import metric, running, start, wait_until_it_serves

@@ -3,7 +3,7 @@
 import resource
 
 from pyrocket import Client, Connection, Store
-from pyrocket.rpc import call_server
+from pyrocket.server import call_server
 from support.broker import served
 from support.name_server import wait_until
 from support.raw_http2 import RawConnection

@@ -8,10 +8,10 @@ import grpc
 import pyarrow as pa
 import pytest
 from pyrocket import Store
-from pyrocket.message import MessageQueue, QueueRange
-from pyrocket.rpc.connection import method_of
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.messaging.interface import SERVICE, new
+from pyrocket.server.messaging.interface import SERVICE, new
+from pyrocket.values.message import MessageQueue, QueueRange
+from pyrocket.wire.channel import method_of
+from pyrocket.wire.messages import fill
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, queue, resource
 

@@ -11,13 +11,13 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflated_bytes
 from pyrocket.formats.record import encode_record
-from pyrocket.message import MessageQueue
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection, method_of
-from pyrocket.rpc.errors import carried_error
-from pyrocket.rpc.incoming import Incoming
-from pyrocket.rpc.messages import fill
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.server.incoming import Incoming
+from pyrocket.values.message import MessageQueue, OutgoingMessage
+from pyrocket.wire.channel import method_of
+from pyrocket.wire.errors import carried_error
+from pyrocket.wire.messages import fill
 from support.blocks import block_of
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, queue, resource

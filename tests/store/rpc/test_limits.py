@@ -13,10 +13,10 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, RemoteSink, Store
 from pyrocket.disk import io
 from pyrocket.errors import BrokerBusyError, TransportError
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.limits import Budget, LoopWatch, Share
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.server.limits import Budget, LoopWatch, Share
+from pyrocket.wire.descriptors import service
 from support.broker import served
 from support.raw_http2 import RawConnection, announced
 

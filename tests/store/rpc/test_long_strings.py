@@ -4,12 +4,12 @@ import pytest
 from pyrocket import Store
 from pyrocket.broker.consumers import members
 from pyrocket.broker.consumers.members import Members
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import MAX_EXPRESSION_BYTES
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection
-from pyrocket.rpc.messaging.telemetry import MAX_SETTINGS_BYTES
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.server.messaging.telemetry import MAX_SETTINGS_BYTES
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from support.broker import join_group, served
 from support.rocketmq_stub import Stub, code_of, queue, resource
 
@@ -90,9 +90,9 @@ def test_a_heartbeat_with_long_strings_is_refused(address):
 
 def join(client, beat):
     import grpc
-    from pyrocket.rpc.connection import method_of
-    from pyrocket.rpc.errors import carried_error
-    from pyrocket.rpc.messages import fill
+    from pyrocket.wire.channel import method_of
+    from pyrocket.wire.errors import carried_error
+    from pyrocket.wire.messages import fill
 
     method, request, _ = method_of("JoinGroups", "pyrocket.v1.Clients")
     sent = fill(request(), {"heartbeat": beat}).SerializeToString()

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.client import Connection
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.errors import METADATA_KEY
+from pyrocket.remote.client import Connection
+from pyrocket.wire.descriptors import message_class, service
+from pyrocket.wire.errors import METADATA_KEY
 from support.broker import served
 from support.broker_process import running
 

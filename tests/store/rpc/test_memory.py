@@ -20,11 +20,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyrocket import Store
-from pyrocket.message import MessageQueue, QueueRange
-from pyrocket.rpc.connection import method_of
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.messaging.interface import SERVICE, new
-from pyrocket.rpc.signature import sign
+from pyrocket.server.messaging.interface import SERVICE, new
+from pyrocket.values.message import MessageQueue, QueueRange
+from pyrocket.wire.channel import method_of
+from pyrocket.wire.messages import fill
+from pyrocket.wire.signature import sign
 from support.broker_process import running
 from support.raw_http2 import RawConnection, announced
 from support.rocketmq_stub import message, queue, resource

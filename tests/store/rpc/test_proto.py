@@ -1,14 +1,14 @@
-"""The output of `python -m pyrocket.rpc.proto` is up to date with the `.proto` files, and a broker
+"""The output of `python -m pyrocket.wire.proto` is up to date with the `.proto` files, and a broker
 has an answer to each call in them.
 """
 
 import pytest
 from pyrocket import Store
 from pyrocket.broker.broker import Broker
-from pyrocket.rpc.clients import ClientCalls
-from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.proto.__main__ import FOLDER, compile_protos
-from pyrocket.rpc.service import BulkService
+from pyrocket.server.clients import ClientCalls
+from pyrocket.server.service import BulkService
+from pyrocket.wire.descriptors import service
+from pyrocket.wire.proto.__main__ import FOLDER, compile_protos
 
 
 def test_the_descriptors_and_the_type_stubs_are_up_to_date(tmp_path):

@@ -6,9 +6,9 @@ import tracemalloc
 import pytest
 from google.protobuf.message import DecodeError
 from pyrocket.errors import InvalidInputError
-from pyrocket.rpc import requests
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.requests import MAX_VALUES, parsed
+from pyrocket.server import requests
+from pyrocket.server.requests import MAX_VALUES, parsed
+from pyrocket.wire.descriptors import message_class
 
 V2 = "apache.rocketmq.v2"
 EMPTY_ONES = {

@@ -7,11 +7,11 @@ import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
 from pyrocket.broker.access import read_access
-from pyrocket.consuming import Subscription
-from pyrocket.rpc.connection import Credentials, method_of
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, new
+from pyrocket.server.messaging.interface import PACKAGE, SERVICE, new
+from pyrocket.values.consuming import Subscription
+from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.messages import fill
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, queue, resource
 

@@ -9,8 +9,6 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
 from pyrocket.broker import files
 from pyrocket.broker.access import read_access
-from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
-from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import (
     NotAuthenticatedError,
     PyrocketError,
@@ -20,20 +18,27 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.formats.content_sum import ContentSum
-from pyrocket.index.queues.message_locations import MessageLocations
-from pyrocket.message import LogMark
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.client import Client, Timeouts
-from pyrocket.rpc.connection import Connection, Credentials, method_of
-from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.gate import NEEDS, Gate
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.remote_source import RemoteSource
-from pyrocket.rpc.signature import parse, sign
-from pyrocket.rpc.tls import Certificate
-from pyrocket.services.sink.batch import SinkBatch, Staged
-from pyrocket.views.parts import LogPart, RetryPart, TablePart
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.connection import Connection
+from pyrocket.remote.source import RemoteSource
+from pyrocket.server.gate import NEEDS, Gate
+from pyrocket.server.tls import Certificate
+from pyrocket.services.sink.batch import SinkBatch
+from pyrocket.values.consuming import (
+    ConsumerData,
+    GroupStart,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
+from pyrocket.values.lookup import LookupRequest, MessageLocations
+from pyrocket.values.message import LogMark, OutgoingMessage
+from pyrocket.values.sink import ContentSum, Staged
+from pyrocket.values.source import LogPart, RetryPart, TablePart
+from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.descriptors import service
+from pyrocket.wire.messages import fill
+from pyrocket.wire.signature import parse, sign
 from support.broker import served
 from support.certificates import write_certificate
 
@@ -516,7 +521,7 @@ def test_calls_of_other_threads_can_complete_on_the_previous_channel():
 
 
 def test_an_incompatible_first_reply_is_rejected(tmp_path, monkeypatch, caplog):
-    from pyrocket.rpc import connection as module
+    from pyrocket.remote import connection as module
 
     stores = [Store.open(tmp_path / name, create=True) for name in "ab"]
     with served(stores[0]) as first, served(stores[1]) as second:

@@ -9,15 +9,15 @@ from itertools import product
 import grpc
 import pytest
 from pyrocket import Message, Store
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, Origin, TopicRoute
 from pyrocket.errors import MessageError
 from pyrocket.formats.system_topics import HALF_TOPIC, TIMER_TOPIC
-from pyrocket.nameserver.route_table import RouteTable
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.messaging.interface import SERVICE as MESSAGING
-from pyrocket.rpc.nameserver.calls import SERVICE as NAME_SERVER
+from pyrocket.server.messaging.interface import SERVICE as MESSAGING
+from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools.verify.verify import verify
+from pyrocket.wire.channel import NAME_SERVER
+from pyrocket.wire.descriptors import message_class, service
 from support.broker import served
 from support.name_server import serving
 

@@ -7,13 +7,12 @@ from datetime import datetime, timezone
 import grpc
 import pytest
 from pyrocket import Store
-from pyrocket.broker.access import read_access
+from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.broker.settings import Settings
-from pyrocket.broker.signature_age import SignatureAge
 from pyrocket.errors import NotAuthenticatedError
-from pyrocket.nameserver.route_table import RouteTable
-from pyrocket.rpc.errors import carried_error
-from pyrocket.rpc.signature import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
+from pyrocket.server.nameserver.route_table import RouteTable
+from pyrocket.wire.errors import carried_error
+from pyrocket.wire.signature import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
 from support import broker_process, name_server
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, resource

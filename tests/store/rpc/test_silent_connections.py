@@ -7,10 +7,10 @@ import time
 import grpc
 import pytest
 from pyrocket import Client, Connection, Message, RemoteSink, Store, Timeouts
-from pyrocket.client.remote_broker import RemoteBroker
 from pyrocket.errors import TransportError
-from pyrocket.rpc import connection
-from pyrocket.rpc.connection import SERVICE, Credentials
+from pyrocket.remote import connection
+from pyrocket.remote.broker import RemoteBroker
+from pyrocket.wire.channel import SERVICE, Credentials
 from support.broker import served
 from support.cutting_proxy import cutting
 

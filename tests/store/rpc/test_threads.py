@@ -9,12 +9,12 @@ from concurrent.futures import Future
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
+from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
-from pyrocket.loop_threads import PendingReply
-from pyrocket.producing import OutgoingMessage
-from pyrocket.rpc.connection import method_of
-from pyrocket.rpc.messages import fill
-from pyrocket.rpc.threads import Threads, Work
+from pyrocket.server.threads import Threads, Work
+from pyrocket.values.message import OutgoingMessage
+from pyrocket.wire.channel import method_of
+from pyrocket.wire.messages import fill
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of
 

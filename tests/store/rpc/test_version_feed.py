@@ -6,9 +6,9 @@ import time
 
 import pytest
 from pyrocket import Message, Store
-from pyrocket.broker.broker import Version
-from pyrocket.rpc.version_feed import INTERVAL_S, VersionFeed
+from pyrocket.server.version_feed import INTERVAL_S, VersionFeed
 from pyrocket.store import call_on_change
+from pyrocket.values.source import Version
 
 WAIT_S = 30
 

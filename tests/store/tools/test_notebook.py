@@ -12,7 +12,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.tools import notebook
-from pyrocket.tools.notebook.table import Table, shown
+from pyrocket.tools.notebook.tables import Table, shown
 from support.stores import FakeClock, batch, snapshot
 
 START = 1_700_000_000_000

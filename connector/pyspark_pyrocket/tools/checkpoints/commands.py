@@ -1,6 +1,7 @@
 """The command line of `pyrocket checkpoint`."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,10 +29,45 @@ from pyspark_pyrocket.tools.checkpoints.reset import (
     plan_reset,
     write_move,
 )
-from pyspark_pyrocket.tools.checkpoints.running import still_running
 from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.transport.interface import Bounds, Target
 from pyspark_pyrocket.transport.targets import opened_source, target_at
+
+PATIENCE_SECONDS = 3.0
+"""How long to wait for the process of a query that has just stopped to exit."""
+
+_RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def still_running(store: Path) -> list[int]:
+    """Return `queries_on`, after waiting for queries that are stopping."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while (found := queries_on(store)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
+def queries_on(store: Path, processes: Path = Path("/proc")) -> list[int]:
+    """Return the processes of this user's streaming queries that have the store open.
+
+    Spark starts such a process for every streaming query with a Python source. The checkpoint that
+    it uses is not visible. Without /proc the list is empty.
+    """
+    if not processes.is_dir():
+        return []
+    numbers = sorted(int(name) for name in os.listdir(processes) if name.isdigit())
+    return [number for number in numbers if _has_open(processes / str(number), store)]
+
+
+def _has_open(process: Path, store: Path) -> bool:
+    try:
+        if _RUNNER not in (process / "cmdline").read_bytes():
+            return False
+        links = [os.readlink(process / "fd" / name) for name in os.listdir(process / "fd")]
+    except OSError:
+        return False  # The process has ended, or belongs to another user.
+    return str(store.resolve()) in links
+
 
 _store = click.option("--store", help="The store's directory; by default PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pyrocket import Client, Connection, Credentials, Timeouts
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.errors import NotAuthenticatedError, PyrocketError
 from pyrocket.tools.cli.frame import with_flags
 

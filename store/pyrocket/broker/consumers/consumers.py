@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
+from pyrocket.base.clock import Clock, steady_clock
 from pyrocket.broker.consumers.members import Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
@@ -19,11 +20,8 @@ from pyrocket.broker.pop.retries import (
 )
 from pyrocket.broker.pop.values import QueueLag
 from pyrocket.broker.sends import converted
-from pyrocket.clock import Clock, steady_clock
-from pyrocket.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.group_admin import Place, group_has_members
-from pyrocket.engine.group_lag import GroupLag
+from pyrocket.engine.group_admin import group_has_members
 from pyrocket.engine.group_starts import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
@@ -37,9 +35,10 @@ from pyrocket.errors import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
-from pyrocket.message import AppendResult, MessageQueue
-from pyrocket.metadata.groups import Backoff, GroupConfig
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, Place
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
+from pyrocket.values.message import AppendResult, MessageQueue
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`."""

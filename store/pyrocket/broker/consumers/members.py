@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import BrokerBusyError, InvalidInputError
 from pyrocket.filters.message_filter import check_expression
+from pyrocket.values.admin import LiveMember
+from pyrocket.values.consuming import ConsumerData, Heartbeat, MessageModel, Subscription
 
 MAX_CLIENT_ID_BYTES = 255
 MAX_BYTES = 64 << 20
@@ -15,18 +16,6 @@ MAX_BYTES = 64 << 20
 _MEMBER_BYTES, _SUBSCRIPTION_BYTES = 1000, 400
 EXPIRY_MS = 120_000
 """Time without a heartbeat after which a member is removed."""
-
-
-@dataclass(frozen=True)
-class LiveMember:
-    """A live member of a group.
-
-    differs: Whether its subscriptions differ from those in the group's latest heartbeat, which are
-        the subscriptions of the group.
-    """
-
-    client_id: str
-    differs: bool
 
 
 @dataclass

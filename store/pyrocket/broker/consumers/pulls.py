@@ -5,12 +5,12 @@ Source: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
 
 from functools import lru_cache
 
-from pyrocket.consuming import Pull, PullStatus, RawPulled, Subscription
 from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
 from pyrocket.filters.message_filter import MessageFilter, check_expression
-from pyrocket.message import MessageQueue
 from pyrocket.services.consumption import MAX_SCAN, Consumption
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.consuming import Pull, PullStatus, RawPulled, Subscription
+from pyrocket.values.message import MessageQueue
 
 MAX_MESSAGES = 1024
 MAX_BODY_BYTES = 256 << 10

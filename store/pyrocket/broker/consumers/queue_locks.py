@@ -13,7 +13,7 @@ from pyrocket.disk.io import read_hint, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
-from pyrocket.message import MessageQueue
+from pyrocket.values.message import MessageQueue
 
 LOCK_MS = 60_000
 """How long a lock lasts after its last renewal."""

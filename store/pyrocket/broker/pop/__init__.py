@@ -7,7 +7,6 @@ sweep       moves messages with too many attempts to retry and dead-letter topic
 offsets     committed offsets, in RocketMQ's file
 recovery    snapshots, and recovery from snapshot and log
 java_pops   takes over the messages in flight of a RocketMQ 5 broker
-lag         the lag of a group
 values      settings, arguments and results
 states      the states of all groups, by name; `group` is the state of one group
 queue       one queue of one group: its cursor and its messages in flight

@@ -13,8 +13,8 @@ from pyrocket.broker.pop.values import AttemptLimits
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
-from pyrocket.message import StoredMessage
 from pyrocket.services.consumption import Consumption, Fetched
+from pyrocket.values.message import StoredMessage
 
 _MAX_NEW = 1024
 """Maximum messages of a queue that one receive puts in flight, delivered or not."""

@@ -13,7 +13,7 @@ from pyrocket.broker.pop.values import Stored
 from pyrocket.formats.receipt import Receipt
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import SendStatus
+from pyrocket.values.message import SendStatus
 
 _MAX_BATCHES = 1000
 _MAX_UNSURE = 10_000

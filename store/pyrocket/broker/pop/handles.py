@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Ack, Event, Show
 from pyrocket.broker.pop.group import GroupState, Place, Put
 from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
 from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.values import Acked, Changed, Stored, nothing_to_store
-from pyrocket.clock import Clock
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.services.consumption import Consumption
 

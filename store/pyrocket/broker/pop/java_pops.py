@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
 from pyrocket.broker.pop.group import GroupState, Place, Put
-from pyrocket.clock import Clock
 from pyrocket.filters.message_filter import EVERYTHING
 from pyrocket.formats.properties import TAGS, decode_properties
 from pyrocket.formats.record_decode import Record

@@ -2,15 +2,15 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
+from pyrocket.base.clock import Clock, SteadyTime
 from pyrocket.broker.pop.events import Event, encode_events
-from pyrocket.broker.pop.group import GroupState
+from pyrocket.broker.pop.group import GroupState, Place
 from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.java_pops import take_over
-from pyrocket.broker.pop.lag import lags_of
 from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
@@ -21,15 +21,17 @@ from pyrocket.broker.pop.values import (
     Changed,
     Lags,
     PopSettings,
+    QueueLag,
     Received,
     Stored,
     Swept,
 )
-from pyrocket.clock import Clock, SteadyTime
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
+    OffsetOutOfRangeError,
     PyrocketError,
+    StoreDamagedError,
     StorePermissionError,
     TopicNotFoundError,
 )
@@ -37,9 +39,42 @@ from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
-from pyrocket.message import AppendResult
-from pyrocket.metadata.groups import GroupConfig
+from pyrocket.services.consumption import Consumption
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.admin import GroupConfig
+from pyrocket.values.message import AppendResult, QueueOffsets
+
+FirstOffset = Callable[[str, Place], tuple[int | None, int]]
+"""Returns a group's committed offset in a queue, and the offset at which it starts to receive."""
+
+
+def lags_of(
+    storage: Consumption, state: GroupState, places: Iterable[Place], first_offset: FirstOffset
+) -> Lags:
+    """Return the lag in each queue. The caller must hold the group's lock."""
+    lags: dict[Place, QueueLag] = {}
+    for place in places:
+        known, queue = storage.bounds(*place), state.queues.get(place)
+        if queue is None:
+            committed = cursor = first_offset(state.name, place)[1]
+            in_flight = 0
+        else:
+            committed, cursor, in_flight = queue.committed, queue.next, len(queue.flight)
+        ready = max(known.maximum - max(cursor, known.minimum), 0)
+        delay = _delay_ms(storage, place, committed, known) if in_flight + ready else 0
+        lags[place] = QueueLag(known.maximum, committed, in_flight, ready, delay)
+    return lags
+
+
+def _delay_ms(storage: Consumption, place: Place, committed: int, known: QueueOffsets) -> int:
+    oldest = max(committed, known.minimum)
+    if oldest >= known.maximum:
+        return 0
+    try:
+        return max(storage.now() - storage.store_time(*place, oldest), 0)
+    except (OffsetOutOfRangeError, StoreDamagedError):
+        return 0
+
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""

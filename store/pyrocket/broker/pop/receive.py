@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Place, Put
@@ -15,15 +16,14 @@ from pyrocket.broker.pop.values import (
     Received,
     nothing_to_store,
 )
-from pyrocket.clock import Clock
-from pyrocket.consuming import GroupStart
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import StoredMessage
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import GroupConfig
+from pyrocket.values.consuming import GroupStart
+from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True, kw_only=True)

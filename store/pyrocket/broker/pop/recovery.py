@@ -10,9 +10,9 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
+from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Drop, decode_events
 from pyrocket.broker.pop.group import GroupState
-from pyrocket.clock import Clock
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.receipt import new_key

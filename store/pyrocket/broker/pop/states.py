@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pyrocket.broker.pop.events import Drop, Forget
 from pyrocket.broker.pop.group import GroupState, Put
 from pyrocket.errors import GroupNotFoundError, StorePermissionError
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import GroupConfig
 
 
 class GroupStates:

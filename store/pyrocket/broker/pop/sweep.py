@@ -20,8 +20,8 @@ from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import GroupConfig
 
 _MAX_MOVED = 256
 _MAX_BYTES = 4 << 20

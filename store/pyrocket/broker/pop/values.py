@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.message import AppendResult, StoredMessage
-from pyrocket.metadata.groups import GroupConfig
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
+from pyrocket.values.admin import GroupConfig
+from pyrocket.values.message import AppendResult, StoredMessage
 
 Stored = Future[AppendResult]
 """Completes when the change is as durable as a sent message, or fails with the append's error."""

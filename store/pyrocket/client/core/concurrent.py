@@ -8,14 +8,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
+from pyrocket.base.failures import attempt
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
-from pyrocket.consuming import MessageModel
-from pyrocket.message import StoredMessage
+from pyrocket.values.consuming import MessageModel
+from pyrocket.values.message import StoredMessage
 
 _AGAIN_S = 5
 """Pause before messages are delivered again that could not be sent back."""

@@ -23,9 +23,9 @@ from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.core.routes import REFRESH_S, Routes
 from pyrocket.client.core.tasks import Tasks, within
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.values.consuming import MessageModel, Subscription
 
 PERSIST_S = 5
 

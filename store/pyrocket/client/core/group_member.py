@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 
+from pyrocket.base.failures import attempt
 from pyrocket.client.allocation import sort_members, sort_queues
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import Consumption, Stats
@@ -16,12 +17,11 @@ from pyrocket.client.core.offsets import OffsetStore, save
 from pyrocket.client.core.process_queue import LAPSE_S, ProcessQueue
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.core.tasks import SideBySide, Tasks
-from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Subscription
 from pyrocket.errors import PyrocketError, TopicNotFoundError
 from pyrocket.formats.system_topics import RETRY_PREFIX
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import Subscription
+from pyrocket.values.message import MessageQueue
 
 LOCK_S = 20
 """Interval of renewals of locks."""

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
+from pyrocket.base.failures import Failures
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import Failures
 from pyrocket.client.results import ConsumeResult
 from pyrocket.formats.properties import RETRY_TOPIC
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 _log = logging.getLogger(__name__)
 

@@ -6,15 +6,21 @@ Source: `MQClientInstance.sendHeartbeatToAllBroker`.
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from random import Random
 
+from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.consume_from import ConsumeFrom
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import END, OffsetStore
 from pyrocket.client.core.tasks import SideBySide, Tasks, within
-from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
 from pyrocket.errors import TransportError
 from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.values.consuming import (
+    ConsumerData,
+    GroupStart,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
 
 HEARTBEAT_S = 20
 """Interval of heartbeats and rebalances. RocketMQ's heartbeats have one of their own, 30 s."""

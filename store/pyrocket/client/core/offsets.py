@@ -8,12 +8,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Committed, GroupStart, GroupStarts
 from pyrocket.errors import PyrocketError
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import Committed, GroupStart, GroupStarts
+from pyrocket.values.message import MessageQueue
 
 END = GroupStart()
 """The end of a broker's log at the group's first contact with a topic."""

@@ -7,12 +7,12 @@ pause, and until then the queue's later messages wait. Source: `ConsumeMessageOr
 import asyncio
 from collections.abc import Sequence
 
+from pyrocket.base.failures import attempt
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.failures import attempt
 from pyrocket.client.transport import ClientTransport
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _DEAD_LETTER = -1
 _UNLOCKED_S = 0.1

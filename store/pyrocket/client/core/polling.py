@@ -7,17 +7,17 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
+from pyrocket.base.failures import Failures
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.membership import HEARTBEAT_S, Membership
 from pyrocket.client.core.offsets import OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.core.pulling import Pulling
 from pyrocket.client.core.tasks import SideBySide, Tasks
-from pyrocket.client.failures import Failures
 from pyrocket.client.transport import ClientTransport, Member
-from pyrocket.consuming import Committed
 from pyrocket.errors import InvalidInputError, TransportError
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.consuming import Committed
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 _REPEAT_S = 1
 _LEAVE_S = 5

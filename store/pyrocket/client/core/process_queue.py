@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 LAPSE_S = 30
 """A queue counts as lost if its consumer did not know for so long that it is its own.

@@ -8,13 +8,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.listening import Consumption
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
-from pyrocket.client.failures import Failures, attempt
 from pyrocket.client.transport import ClientTransport
-from pyrocket.consuming import Pull, Pulled, PullStatus, Subscription
-from pyrocket.message import StoredMessage
+from pyrocket.values.consuming import Pull, Pulled, PullStatus, Subscription
+from pyrocket.values.message import StoredMessage
 
 HOLD_MS = 15_000
 """How long a broker holds a pull that finds no message."""

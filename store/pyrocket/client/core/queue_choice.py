@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from pyrocket.client.fault_table import FaultTable
-from pyrocket.client.least_latency import LeastLatency
 from pyrocket.client.producer_config import LEAST_LATENCY, ProducerConfig
-from pyrocket.client.selection import RoundRobin, Selector, choose_queue
+from pyrocket.client.selection import FaultTable, LeastLatency, RoundRobin, Selector, choose_queue
 from pyrocket.errors import InvalidInputError, MessageError, TransportError
 from pyrocket.formats.hashes import queue_for_key
-from pyrocket.message import Message, MessageQueue
+from pyrocket.values.message import Message, MessageQueue
 
 
 class QueueChoice:

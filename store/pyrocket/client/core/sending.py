@@ -16,9 +16,8 @@ from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import Selector
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import FailedSend, PyrocketError, TopicNotFoundError, TransportError
-from pyrocket.message import Message, MessageQueue, SendResult
-from pyrocket.producing import OutgoingMessage
-from pyrocket.services.transactions.model import Undecided
+from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
+from pyrocket.values.transactions import Undecided
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

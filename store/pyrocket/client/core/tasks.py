@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from pyrocket.client.failures import Failures, attempt
+from pyrocket.base.failures import Failures, attempt
 from pyrocket.errors import TransportError
 
 _T = TypeVar("_T")

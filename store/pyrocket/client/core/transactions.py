@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from pyrocket.client.transport import ClientTransport
-from pyrocket.message import StoredMessage
-from pyrocket.services.transactions.model import LocalTransactionState, Undecided
+from pyrocket.values.message import StoredMessage
+from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 MAX_CHECKS = 2000
 """Maximum number of checks that wait for the listener, as in RocketMQ's client."""

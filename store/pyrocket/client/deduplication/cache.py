@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from pyrocket.arguments import check_numbers
+from pyrocket.base.arguments import check_numbers
 from pyrocket.client.deduplication.store import DeduplicationStore, Mark
 from pyrocket.errors import InvalidInputError
 

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from uuid import uuid4
 
-from pyrocket.arguments import check_numbers, check_text
+from pyrocket.base.arguments import check_numbers, check_text
+from pyrocket.base.clock import Clock, system_clock
 from pyrocket.client.deduplication.store import DeduplicationStore, Mark
 from pyrocket.client.results import ConsumeResult, ConsumeStatus
-from pyrocket.clock import Clock, system_clock
 from pyrocket.errors import InvalidInputError
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 _log = logging.getLogger(__name__)
 

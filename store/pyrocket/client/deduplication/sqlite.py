@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
-from pyrocket.arguments import check_text
+from pyrocket.base.arguments import check_text
 from pyrocket.client.deduplication.store import Mark
 from pyrocket.errors import InvalidInputError, StoreUnavailableError, UnsupportedError
 

@@ -26,8 +26,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.io import SMALL_FILE_BYTES, SyncError, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors

@@ -9,7 +9,7 @@ from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, HOST_V6_EXTRA, SY
 from pyrocket.formats.record_decode import read_store_timestamp
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import LogMark
+from pyrocket.values.message import LogMark
 
 _HEAD_BYTES = FIXED_BYTES + HOST_V6_EXTRA
 _OWN_OFFSET, _SYS_FLAG = slice(28, 36), slice(36, 40)

@@ -22,7 +22,7 @@ from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import BEGIN_AT_MINIMUM, no_entry, no_log_file
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import ByteSpan
+from pyrocket.values.message import ByteSpan
 
 _FIRST_READ, _LONGEST_READ = 1024, 65_536
 """Entries per read. Each read is twice as long as the last one, so few are read unnecessarily."""

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from pyrocket.disk.file_checks import check_files, check_lengths
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import SyncError
@@ -30,10 +32,11 @@ from pyrocket.errors import (
     StoreDamagedError,
     StoreFailedError,
 )
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.density import OffsetContinuity
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
 from pyrocket.index.queues.missing_files import check_queues_end
 from pyrocket.index.queues.queue_table import QueueTable
@@ -352,3 +355,47 @@ def _set_time_of(log: CommitLog, queue: ConsumeQueue, start: int, offset: int) -
     stored = log.stored_at(place)
     if stored > 0:
         queue.run.set_time(start, stored)
+
+
+SYS_INNER_BATCH = 0xC0
+"""5.x: one record that occupies several queue offsets."""
+
+
+class OffsetContinuity:
+    """Checks consecutive runs of a log; the first record of each queue may have any offset.
+
+    After the durable end of a log there may be complete records that were written before a
+    truncation. Their queue offsets do not continue the queues, so queues cannot be rebuilt from
+    them. RocketMQ does not check for these records.
+    """
+
+    def __init__(self, first_offset: Callable[[str, int], int]) -> None:
+        self._first_offset = first_offset
+        self._next: dict[tuple[str, int], int] = {}
+
+    def check(self, run: RecordFields) -> int:
+        """Return the number of leading records of the next run that continue their queues.
+
+        A queue continues with the next offset, or restarts at 0 if a broker deleted and recreated
+        the topic. Records of a topic that pyrocket deleted are not checked.
+        """
+        good = len(run)
+        for queue, rows in queue_rows(run):
+            if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
+                self._next.pop(queue, None)
+                continue
+            good = min(good, self._first_bad(queue, rows, run.queue_offset[rows], len(run)))
+        return good
+
+    def _first_bad(self, queue: tuple[str, int], rows: Ints, offsets: Ints, none: int) -> int:
+        begin = self._first_offset(*queue)
+        alive = offsets >= begin
+        rows, offsets = rows[alive], offsets[alive]
+        if not len(rows):
+            return none
+        before = np.concatenate(([self._next.get(queue, offsets[0]) - 1], offsets[:-1]))
+        sound = offsets == before + 1
+        if not begin:
+            sound |= offsets == 0
+        self._next[queue] = int(offsets[-1]) + 1
+        return none if sound.all() else int(rows[int(np.argmin(sound))])

@@ -3,12 +3,15 @@
 A slice lies within one log file and one window, and has about SLICE_BYTES of records or SLICE_ROWS
 rows. A tag filter selects entries by their tags codes before records are read. If few entries
 remain, far apart in the log, their records are read one by one.
+
+A few messages of each of many queues are one slice (`slice_of_runs`): its fixed cost is paid once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from pyrocket.errors import (
     REBUILD_QUEUES,
@@ -23,6 +26,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
+from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
@@ -30,7 +34,7 @@ from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import no_entry, no_log_file
 from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.message import MessageQueue, StoredMessage
+from pyrocket.values.message import MessageQueue, StoredMessage
 
 SLICE_BYTES = 8 * 1024 * 1024
 SLICE_ROWS = 16_384
@@ -257,3 +261,65 @@ def _cut(offsets: Ints, sizes: Ints, file_bytes: int, max_rows: int) -> Iterator
         last = max(min(last, first + max_rows), first + 1)
         yield slice(first, last)
         first = last
+
+
+Run = tuple[ConsumeQueue, int, int]
+"""A queue, and the range [start, end) of its messages."""
+
+
+def slice_of_runs(
+    log: CommitLog, runs: Sequence[Run], broker_name: str, where: MessageFilter, tally: ScanTally
+) -> RecordSlice | None:
+    """Return the messages that match `where` as one slice that is decoded in range order.
+
+    Returns None if the messages exceed a slice or cannot be read. The caller then scans each range
+    separately, which raises the error for messages that cannot be read.
+    """
+    entries = _entries(runs)
+    if entries is None:
+        return None
+    topic, codes = runs[0][0].topic, entries["tags_code"].astype(np.int64)
+    queue_ids = np.repeat([queue.queue_id for queue, _, _ in runs], [b - a for _, a, b in runs])
+    queue_offsets = np.concatenate([np.arange(start, end) for _, start, end in runs])
+    rows = np.flatnonzero(where.may_match(topic, codes))
+    # In log order, which differs from the order of the queues.
+    rows = rows[np.argsort(entries["physical_offset"][rows], kind="stable")]
+    try:
+        records = _records(log, entries[rows])
+        records.check_places(topic, queue_ids[rows], queue_offsets[rows])
+    except (PyrocketError, FileNotFoundError):
+        return None
+    kept_rows = rows
+    if len(rows) and not where.wants_all:
+        kept = where.matching(PropertyColumns(records.properties()), len(rows))
+        records, kept_rows = records.part(kept), rows[kept]
+    tally.add(ScanTally(len(entries), len(rows), len(kept_rows)))
+    queue = MessageQueue(topic, broker_name, SEVERAL_QUEUES)
+    return RecordSlice(queue, records, codes[kept_rows], np.argsort(kept_rows))
+
+
+def _entries(runs: Sequence[Run]) -> Entries | None:
+    """Return the entries of all messages; None if one is missing or there are too many."""
+    found = [queue.entries(start, end) for queue, start, end in runs]
+    if any(len(part) < end - start for part, (_, start, end) in zip(found, runs, strict=True)):
+        return None
+    entries = np.concatenate(found)
+    sizes = entries["size"].astype(np.int64)
+    if (sizes < FIXED_BYTES).any() or sizes.sum() > SLICE_BYTES or len(sizes) > SLICE_ROWS:
+        return None
+    return entries
+
+
+def _records(log: CommitLog, entries: Entries) -> RecordFields:
+    """Return the records of entries that are in log order.
+
+    Raises StoreDamagedError, FileNotFoundError.
+    """
+    offsets = entries["physical_offset"].astype(np.int64)
+    sizes = entries["size"].astype(np.int64)
+    ends = offsets + sizes
+    if (offsets < 0).any() or (offsets[1:] < ends[:-1]).any() or (ends < offsets).any():
+        raise StoreDamagedError("the queue entries overlap.")
+    if not len(offsets):
+        return RecordFields(pa.py_buffer(b""), 0, offsets, sizes)
+    return read_sparse(log, offsets, sizes)

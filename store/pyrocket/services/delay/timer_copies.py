@@ -26,10 +26,10 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import CANCELS, TimerEntries, due_times, places
 from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.delay.due_copies import due_copies
 from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
+from pyrocket.values.topics import TopicConfig
 
 MAX_BYTES = 8 * 1024 * 1024
 

@@ -7,7 +7,7 @@ once.
 
 The tally, `pyrocket/timers/tally`, has the number of entries and the sum of their checks for each
 file. A row is written after the entries and before TIMER_QUEUE_OFFSET moves. Therefore the tally
-covers exactly the entries below the queue offset in the shared state (`formats.timer_tally`). If a
+covers exactly the entries below the queue offset in the shared state (`formats.timer_entry`). If a
 file lacks entries, or a file or the tally is missing or invalid, the index is damaged and is
 rebuilt from the queue. A crash does not damage the index: entries are flushed before the queue
 offset is saved.
@@ -34,14 +34,17 @@ from pyrocket.disk.shared_state import NEVER
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.hashes import Hashes
-from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, TimerEntries, sound
-from pyrocket.formats.timer_tally import (
+from pyrocket.formats.timer_entry import (
+    ENTRY_BYTES,
     MARK,
     TALLY,
     TALLY_BYTES,
+    TIMER_ENTRY,
     TallyRows,
+    TimerEntries,
     decode_tally,
     sealed,
+    sound,
     tally_rows,
 )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_text, check_type, check_whole
+from pyrocket.base.arguments import check_text, check_type, check_whole
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
@@ -32,13 +32,13 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.record_fetch import read_scattered
-from pyrocket.message import Message, StoredMessage
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.java_handover import JavaHandover
 from pyrocket.services.delay.pending_timers import TimerProgress
 from pyrocket.services.delay.timer_copies import copies_to_keep
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.timer_service import TimerService
+from pyrocket.values.message import Message, StoredMessage
 
 _log = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from pyrocket.disk.machine import BootTime
 from pyrocket.errors import SinkError
 from pyrocket.formats.publish_record import RECORD_VERSION, SinkRecord
-from pyrocket.services.sink.batch import ACCEPT, FAIL, PUBLISH, PublishPolicy, query_key
+from pyrocket.services.sink.batch import PublishPolicy, query_key
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.ledger import LedgerEntry, SinkLedger
+from pyrocket.values.sink import ACCEPT, FAIL, PUBLISH
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk import io
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_hint, replace_file
 from pyrocket.disk.layout import Layout, listed
@@ -26,7 +26,7 @@ _FILE_BYTES = 256
 """Length of every marker, so that one write replaces the previous marker."""
 
 _MARKER = Path("empty.json")
-"""The name of markers in `pyrocket.versions`; on disk, a marker is named after its query's key."""
+"""The name of markers in `base.versions`; on disk, a marker is named after its query's key."""
 
 
 @dataclass(frozen=True)

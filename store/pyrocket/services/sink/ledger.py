@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.reader import Reader

@@ -9,16 +9,17 @@ from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
-from pyrocket.formats.content_sum import ContentSum
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.formats.record_batch import Chunk
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.metadata.topics import TopicConfig, lacking_topics
-from pyrocket.services.sink.batch import Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.metadata.topics import lacking_topics
+from pyrocket.services.sink.batch import PublishPolicy, SinkBatch
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.ledger import SinkLedger
 from pyrocket.services.sink.staged_file import StagedReader
 from pyrocket.services.sink.staging import StagingArea
+from pyrocket.values.sink import ContentSum, Published, Staged
+from pyrocket.values.topics import TopicConfig
 
 
 class Publisher:

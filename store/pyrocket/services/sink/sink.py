@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from pyrocket.arguments import check_type, check_whole
+from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import MessageEncoder
-from pyrocket.services.sink.batch import FAIL, Published, PublishPolicy, SinkBatch, Staged
+from pyrocket.services.sink.batch import PublishPolicy, SinkBatch
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS, SinkLedger
 from pyrocket.services.sink.publisher import Publisher, publish_record
 from pyrocket.services.sink.staging import Leftovers, Stager, StagingArea, StoreStaging
 from pyrocket.services.sink.uploads import Uploads
+from pyrocket.values.sink import FAIL, Published, Staged
 
 
 @translating_methods

@@ -20,19 +20,20 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from pyrocket.arguments import check_whole
+from pyrocket.base.arguments import check_whole
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import MessageError, SinkError
-from pyrocket.formats.content_sum import ContentSum, content_sum
+from pyrocket.formats.content_sum import content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.services.sink.batch import SinkBatch, Staged
+from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staged_file import StagedWriter
+from pyrocket.values.sink import ContentSum, Staged
 
 LEFTOVERS_MS = 7 * 24 * 3_600_000
 """Age after which a staged file is a leftover."""

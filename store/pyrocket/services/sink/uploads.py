@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS

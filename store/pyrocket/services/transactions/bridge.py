@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyrocket.clock import Clock
+from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.engine.delayed_routing import DelayRouter
@@ -21,8 +21,8 @@ from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics
 from pyrocket.services.transactions.half_messages import HalfMessages
-from pyrocket.services.transactions.model import CheckPolicy
 from pyrocket.services.transactions.records import op_messages, unchanged_copies
+from pyrocket.values.transactions import CheckPolicy
 
 TRANSACTION_TOPICS = {HALF_TOPIC: 1, OP_TOPIC: 1}
 """The system topics that transactions need, with their queue counts."""

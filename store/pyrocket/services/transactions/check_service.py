@@ -33,16 +33,17 @@ from pyrocket.formats.half_message import HalfMessage, parse_java_long
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
-from pyrocket.message import StoredMessage
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.bridge import TransactionBridge
-from pyrocket.services.transactions.model import CheckPolicy, CheckRequest, HalfMessageRef
+from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.services.transactions.records import (
     count_check,
     discarded_copies,
     keep_immune,
     renewed_copies,
 )
+from pyrocket.values.message import StoredMessage
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 
 _RETRY_MS = 1000
 """Time between two rounds, unless more messages are due than fit into one."""

@@ -14,10 +14,10 @@ from pyrocket.formats.half_message import HalfMessage, read_halves
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.metadata.topics import TopicConfig
 from pyrocket.services.transactions.bridge import TransactionBridge
-from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState
 from pyrocket.services.transactions.records import commit_message, record_of
+from pyrocket.values.topics import TopicConfig
+from pyrocket.values.transactions import HalfMessageRef, LocalTransactionState
 
 
 class EndTransactionProcessor:

@@ -24,10 +24,13 @@ from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.engine.reader import Reader, read_undamaged
 from pyrocket.formats.half_message import HalfMessage, read_halves, read_ops
 from pyrocket.formats.record import SYS_COMMIT, SYS_TRANSACTION_MASK
+from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
+from pyrocket.values.message import StoredMessage
+from pyrocket.values.transactions import HalfMessageRef
 
 _COMMITS_READ = 32
 _DISCARDS_READ = 4096
@@ -263,3 +266,16 @@ def _dispatched_cursors(reader: Reader, layout: Layout) -> Cursors:
             return saved_cursors(layout)
         time.sleep(_POLL_SECONDS)
     return cursors or saved_cursors(layout)
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """A half message for a listener to execute or to check.
+
+    message: the message with its real topic and queue.
+    record: the half message as stored, if the caller has it.
+    """
+
+    half: HalfMessageRef
+    message: StoredMessage
+    record: Record | None = None

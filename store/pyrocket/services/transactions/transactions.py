@@ -3,7 +3,7 @@
 import threading
 from contextlib import suppress
 
-from pyrocket.arguments import check_message_kinds, check_text, check_type, is_whole
+from pyrocket.base.arguments import check_text, check_type, is_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
@@ -19,11 +19,11 @@ from pyrocket.formats.properties import (
     REAL_QID,
     REAL_TOPIC,
     TRAN_MSG,
+    check_message_kinds,
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.message import Message, SendStatus
 from pyrocket.metadata.topics import lacking_topics
 from pyrocket.services.transactions.bridge import TRANSACTION_TOPICS, TransactionBridge
 from pyrocket.services.transactions.check_service import (
@@ -32,13 +32,9 @@ from pyrocket.services.transactions.check_service import (
     check_request,
 )
 from pyrocket.services.transactions.end_transaction import EndTransactionProcessor
-from pyrocket.services.transactions.half_messages import read_half_messages
-from pyrocket.services.transactions.model import (
-    CheckPolicy,
-    CheckRequest,
-    HalfMessageRef,
-    LocalTransactionState,
-)
+from pyrocket.services.transactions.half_messages import CheckRequest, read_half_messages
+from pyrocket.values.message import Message, SendStatus
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef, LocalTransactionState
 
 
 @translating_methods

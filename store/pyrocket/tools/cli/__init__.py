@@ -29,18 +29,18 @@ _OWN_COMMANDS = {
     "bench": "pyrocket.tools.cli.bench:bench",
     "broker": "pyrocket.tools.cli.broker:broker",
     "checkpoint": "pyspark_pyrocket.tools.checkpoints.commands:checkpoint",
-    "completion": "pyrocket.tools.cli.completion:completion",
+    "completion": "pyrocket.tools.cli.command_group:completion",
     "dlq": "pyrocket.tools.cli.dlq:dlq",
     "doctor": "pyspark_pyrocket.tools.doctor:doctor",
     "group": "pyrocket.tools.cli.group:group",
     "message": "pyrocket.tools.cli.message:message",
-    "nameserver": "pyrocket.tools.cli.nameserver:nameserver",
+    "nameserver": "pyrocket.tools.cli.broker:nameserver",
     "offset": "pyrocket.tools.cli.group:offset",
     "repair": "pyrocket.tools.cli.repair:repair",
     "snapshot": "pyrocket.tools.cli.snapshot:snapshot",
     "store": "pyrocket.tools.cli.store:store",
     "topic": "pyrocket.tools.cli.topic:topic",
-    "verify": "pyrocket.tools.cli.verify:verify",
+    "verify": "pyrocket.tools.cli.repair:verify",
 }
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from pyrocket.message import Message
 from pyrocket.tools.cli.frame import OK, as_json, exits, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Session, open_session
+from pyrocket.values.message import Message
 
 _MAX_CALLS = 100_000
 _MAX_SENT_BYTES = 1 << 30

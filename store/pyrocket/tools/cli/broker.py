@@ -1,8 +1,15 @@
-"""`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state."""
+"""`pyrocket broker DIR`: serve a store to other machines, list brokers, and show their state;
+`pyrocket nameserver`: show clients which brokers have which topics. Their log lines are text or
+JSON.
+"""
 
 import importlib
+import json
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,13 +19,39 @@ from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
-from pyrocket.tools.cli.logs import write_logs
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
 
+_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """Formats each log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        made = datetime.fromtimestamp(record.created, timezone.utc)
+        fields = {
+            "time": made.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def write_logs(form: str, level: str) -> None:
+    """Write log lines to standard error; `form` is `text` or `json`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
 if TYPE_CHECKING:
-    from pyrocket.broker.running import RunningState
+    from pyrocket.values.source import RunningState
 
 
 class _BrokerCommands(CommandGroup):
@@ -94,10 +127,10 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     # By default gRPC writes several lines to standard error if it cannot bind an address.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pyrocket.rpc.process import serve
+        from pyrocket.server.process import serve
 
         if settings.metrics:
-            importlib.import_module("pyrocket.rpc.monitoring")
+            importlib.import_module("pyrocket.server.monitoring")
     except ModuleNotFoundError as error:
         remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
         fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
@@ -134,7 +167,7 @@ def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
 
 
 def _remote_status(place: Place, as_json: bool) -> int:
-    from pyrocket.rpc.remote_source import RemoteSource
+    from pyrocket.remote.source import RemoteSource
 
     with connect(place) as session:
         assert isinstance(session.source, RemoteSource)
@@ -145,7 +178,7 @@ def _remote_status(place: Place, as_json: bool) -> int:
 
 
 def _local_status(directory: str, as_json: bool) -> int:
-    from pyrocket.broker.running import running_state
+    from pyrocket.broker.broker import running_state
 
     layout = layout_of(directory)
     check_directory(layout, create=False)
@@ -180,3 +213,32 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
         return
     for name, value in shown.items():
         click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
+
+
+_LISTEN = "127.0.0.1:9876"
+_SETTINGS = (
+    *("listen", "tls_certificate", "tls_key", "users", "signature_age", "insecure"),
+    *("log_format", "log_level", "drain"),
+)
+
+
+@click.command()
+@setting_options(_SETTINGS, listen=_LISTEN)
+@exits
+def nameserver(**given: Any) -> int:
+    """Serve the routes of registered brokers until SIGTERM or Ctrl-C.
+
+    Brokers register with --nameserver. Nothing is stored: after a restart, the brokers register
+    again within seconds.
+    """
+    settings = load({"listen": _LISTEN, **given_flags(given)}, {})
+    # By default gRPC writes several lines to standard error if it cannot bind an address.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        from pyrocket.server.nameserver.process import serve
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
+        fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)
+    write_logs(settings.log_format, settings.log_level)
+    serve(settings)
+    return OK

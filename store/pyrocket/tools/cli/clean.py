@@ -4,9 +4,8 @@ from datetime import datetime
 
 import click
 
-from pyrocket.arguments import counted, format_size
+from pyrocket.base.arguments import counted, format_size
 from pyrocket.disk.layout import file_name
-from pyrocket.engine.retention_rules import CleanReport
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
@@ -19,6 +18,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
+from pyrocket.values.admin import CleanReport
 
 
 @click.command()

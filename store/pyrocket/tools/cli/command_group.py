@@ -1,10 +1,25 @@
-"""The class of all command groups."""
+"""The class of all command groups, and the completion of their commands in a shell."""
 
 from difflib import get_close_matches
 
 import click
 
 from pyrocket.tools.cli.frame import ANY_WIDTH
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    For bash: pyrocket completion bash > ~/.local/share/bash-completion/completions/pyrocket
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    root = click.get_current_context().find_root().command
+    click.echo(found(root, {}, "pyrocket", "_PYROCKET_COMPLETE").source())
 
 
 class CommandGroup(click.Group):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.errors import MessageNotFoundError, TopicNotFoundError
 from pyrocket.formats.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
@@ -19,7 +19,6 @@ from pyrocket.formats.properties import (
     SHARDING_KEY,
 )
 from pyrocket.formats.system_topics import DLQ_PREFIX
-from pyrocket.message import Message, SendResult, StoredMessage
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -34,6 +33,7 @@ from pyrocket.tools.cli.frame import (
 from pyrocket.tools.cli.place import GivenPlace, group_argument, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
 from pyrocket.tools.cli.target import Target
+from pyrocket.values.message import Message, SendResult, StoredMessage
 
 
 @click.group(cls=CommandGroup)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pyrocket.arguments import parse_size
-from pyrocket.config import StoreConfig
+from pyrocket.base.arguments import parse_size
+from pyrocket.base.config import StoreConfig
 from pyrocket.errors import PyrocketError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.arguments import counted
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
@@ -32,8 +32,7 @@ from pyrocket.tools.cli.target import Target
 from pyrocket.tools.summaries import QueueLag, TopicLag, sum_by_topic
 
 if TYPE_CHECKING:
-    from pyrocket.broker.consumers.members import LiveMember
-    from pyrocket.metadata.groups import Backoff, GroupConfig
+    from pyrocket.values.admin import Backoff, GroupConfig, LiveMember
 
 
 @click.group(cls=CommandGroup)
@@ -140,7 +139,7 @@ def create(name: str, place: GivenPlace, as_json: bool) -> int:
 
 
 def _delays(text: str) -> tuple[int, ...]:
-    from pyrocket.config import parse_delay_levels
+    from pyrocket.base.config import parse_delay_levels
     from pyrocket.errors import OptionError
 
     try:
@@ -153,7 +152,7 @@ def _delays(text: str) -> tuple[int, ...]:
 
 
 def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | None":
-    from pyrocket.metadata.groups import Backoff
+    from pyrocket.values.admin import Backoff
 
     if text is None:
         return None
@@ -163,7 +162,7 @@ def _backoff(_context: object, _option: object, text: str | None) -> "Backoff | 
 def _exponential(
     _context: object, _option: object, given: tuple[str, str, int] | None
 ) -> "Backoff | None":
-    from pyrocket.metadata.groups import Backoff
+    from pyrocket.values.admin import Backoff
 
     if given is None:
         return None
@@ -323,7 +322,7 @@ def reset(
     then continue at the new offsets; in a directory that a process consumes without a broker, its
     later commits override the reset.
     """
-    from pyrocket.engine.group_admin import AtTime
+    from pyrocket.values.admin import AtTime
 
     if (to is None) == (not offsets):
         raise click.UsageError("Use either --to or --offset.")

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, PyrocketError
-from pyrocket.message import Message, SendResult, StoredMessage
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,
@@ -35,6 +34,7 @@ from pyrocket.tools.cli.show import (
     message_line,
     time_ms,
 )
+from pyrocket.values.message import Message, SendResult, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.filters.message_filter import MessageFilter

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pyrocket.errors import OffsetOutOfRangeError, StorePermissionError
-from pyrocket.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 from pyrocket.tools.session import Place, Session, messages_of, open_session
+from pyrocket.values.message import Message, MessageQueue, QueueRange, SendResult, StoredMessage
 
 if TYPE_CHECKING:
     from pyrocket.filters.message_filter import MessageFilter
@@ -189,7 +189,7 @@ def _find(
     count: int = _NO_END,
 ) -> list[StoredMessage]:
     """Return the newest `count` messages with one of the keys or ids; the newest is last."""
-    from pyrocket.engine.key_lookup import LookupRequest
+    from pyrocket.values.lookup import LookupRequest
 
     found: list[StoredMessage] = []
     request = LookupRequest(topics=topics, keys=keys, ids=ids)

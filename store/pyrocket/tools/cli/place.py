@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.arguments import local_path
+from pyrocket.base.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import Target
 from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
 
 if TYPE_CHECKING:
-    from pyrocket.rpc.connection import Credentials
+    from pyrocket.wire.channel import Credentials
 
 _KEYS = [each.name for each in fields(Place)]
 _CODE = "CLI_SETTINGS"

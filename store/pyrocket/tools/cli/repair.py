@@ -1,8 +1,11 @@
-"""`pyrocket repair DIR`: fix what `pyrocket verify` finds."""
+"""`pyrocket verify DIR`: check a store; `pyrocket repair DIR`: fix what it finds."""
+
+from typing import Any
 
 import click
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import StoreConfig
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
@@ -13,12 +16,95 @@ from pyrocket.tools.cli.frame import (
     dry_run,
     exits,
     files_only,
+    print_table,
     progress,
     show_json,
     yes,
 )
-from pyrocket.tools.cli.verify import report_document, show_report
 from pyrocket.tools.repair.plan import Action
+from pyrocket.tools.verify.report import Finding, Report, Severity
+
+
+@click.command()
+@directory
+@files_only
+@as_json
+@exits
+@broker_settings
+def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
+    """Check the store in DIRECTORY, even if in use. Nothing is changed.
+
+    Checks every record and its checksum, compares queues and key index with the log, and checks all
+    small files. Exits with 1 if a repair is needed.
+    """
+    from pyrocket.tools.verify import verify as checking
+
+    with progress("verify", silent=as_json) as bar:
+        report = checking.verify(directory, bar, config=config)
+    if as_json:
+        show_json(report_document(report))
+    else:
+        show_report(report)
+    return OK if report.ok else FOUND
+
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+
+
+def report_document(report: Report) -> dict[str, Any]:
+    """Return a report as JSON values."""
+    return {
+        "ok": report.ok,
+        "path": str(report.path),
+        "messages": report.messages,
+        "entries": report.entries,
+        "queues": report.queues,
+        "logStart": report.log_start,
+        "logEnd": report.log_end,
+        "counts": report.counts,
+        "findings": [_finding_document(finding) for finding in report.findings],
+    }
+
+
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "file": finding.file,
+        "position": finding.position,
+        "what": finding.what,
+        "fix": finding.fix,
+    }
+
+
+def show_report(report: Report) -> None:
+    """Print a table of findings, and a summary of the check."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for finding in report.findings:
+        text = Text(f"{finding.where}: {finding.what}\n")
+        text.append(finding.fix, style="bold")
+        verdict = Text(finding.severity.value, style=_COLOURS[finding.severity])
+        table.add_row(verdict, Text(finding.code), text)
+    if report.findings:
+        print_table(table)
+    more = sum(report.counts.values()) - len(report.findings)
+    if more:
+        click.echo(f"… and {more:,} more with these codes.")
+    click.echo(summary(report))
+
+
+def summary(report: Report) -> str:
+    """Return a one-line summary of the check."""
+    size = (report.log_end - report.log_start) / 2**20
+    verdict = "all is well" if report.ok else counted(sum(report.counts.values()), "finding")
+    entries = "1 entry" if report.entries == 1 else f"{report.entries:,} entries"
+    return (
+        f"{report.path}: {counted(report.messages, 'message')} in {size:,.1f} MiB of log,"
+        f" {entries} in {counted(report.queues, 'queue')}: {verdict}."
+    )
 
 
 @click.command()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import OptionError
-from pyrocket.message import StoredMessage
+from pyrocket.values.message import StoredMessage
 
 if TYPE_CHECKING:
-    from pyrocket.tools.notebook.table import Table
+    from pyrocket.tools.notebook.tables import Table
 
 _BODY_CHARACTERS = 1000
 """Maximum length of a message body in text output; `--json` has the complete body."""
@@ -22,7 +22,7 @@ _BODY_CHARACTERS = 1000
 
 def show_rows(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
     """Print a table, one line per row: text is aligned left, numbers right."""
-    from pyrocket.tools.notebook.table import Table
+    from pyrocket.tools.notebook.tables import Table
 
     show_table(Table("", columns, rows))
 
@@ -34,7 +34,7 @@ def show_table(table: "Table") -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from pyrocket.tools.notebook.table import shown
+    from pyrocket.tools.notebook.tables import shown
 
     if not Console().is_terminal:
         click.echo(table.text())
@@ -49,7 +49,7 @@ def show_table(table: "Table") -> None:
 
 def message_line(one: StoredMessage) -> str:
     """Return a message as one line that ends with its body; control characters are escaped."""
-    from pyrocket.tools.notebook.table import safe
+    from pyrocket.tools.notebook.tables import safe
 
     labels: dict[str, object] = {
         "queue": one.queue_id,
@@ -85,7 +85,7 @@ FORMAT_FIELDS = ("topic", "queue", "offset", "id", "stored", "tags", "keys", "pr
 
 def _format_fields(one: StoredMessage) -> dict[str, str]:
     """Return the fields as text. On a terminal, control characters are escaped."""
-    from pyrocket.tools.notebook.table import safe
+    from pyrocket.tools.notebook.tables import safe
 
     values = (
         *(one.topic, str(one.queue_id), str(one.queue_offset), one.msg_id),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
 from pyrocket.tools.cli.frame import (
     OK,

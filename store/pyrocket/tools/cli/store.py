@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pyrocket.arguments import format_size
-from pyrocket.config import Retention
-from pyrocket.engine.retention_rules import CleanReport
+from pyrocket.base.arguments import format_size
+from pyrocket.base.config import Retention
 from pyrocket.tools.cli.clean import clean, deleted
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
@@ -24,6 +23,7 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.target import StoreInfo, Target
+from pyrocket.values.admin import CleanReport
 
 KEEPS_ALL = Retention(hours=None)
 _NONE = "none"

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyrocket.config import Retention
-from pyrocket.message import MessageQueue
+from pyrocket.base.config import Retention
 from pyrocket.tools.cli.messages import Messages
 from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (
@@ -18,12 +17,11 @@ from pyrocket.tools.summaries import (
     topic_of,
     topics_of,
 )
+from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
-    from pyrocket.broker.consumers.members import LiveMember
-    from pyrocket.engine.group_admin import Place as Reset
-    from pyrocket.engine.retention_rules import CleanReport
-    from pyrocket.metadata.groups import Backoff, GroupConfig
+    from pyrocket.values.admin import Backoff, CleanReport, GroupConfig, LiveMember
+    from pyrocket.values.admin import Place as Reset
 
 READ_WRITE = 6
 """RocketMQ's permission of a topic: 4 to read, 2 to write."""
@@ -72,7 +70,7 @@ class Target:
 
     def info(self) -> StoreInfo:
         """Return the store's identity, sizes and contents."""
-        from pyrocket.views.parts import LogPart
+        from pyrocket.values.source import LogPart
 
         with self._open() as store:
             plan = store.source.plan_view("commitlog")
@@ -247,7 +245,7 @@ class Target:
 
     def reset_offsets(self, topic: str, to: "Reset") -> dict[int, int]:
         """Return the offsets that a reset would commit: queue id → offset."""
-        from pyrocket.engine.group_admin import AtTime
+        from pyrocket.values.admin import AtTime
 
         with self._open() as store:
             ranges = store.ranges(topic)

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from pyrocket.arguments import counted
-from pyrocket.config import DEFAULT_QUEUES, MAX_QUEUES
+from pyrocket.base.arguments import counted
+from pyrocket.base.config import DEFAULT_QUEUES, MAX_QUEUES
 from pyrocket.errors import InvalidInputError
-from pyrocket.metadata.topic_types import MESSAGE_TYPES
+from pyrocket.metadata.topics import MESSAGE_TYPES
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
     FOUND,

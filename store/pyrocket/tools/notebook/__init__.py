@@ -12,7 +12,6 @@ store is an open `Store`, a path, which is opened read-only, or a broker, as in
 it. Nothing is written.
 """
 
-from pyrocket.tools.notebook.table import Table
-from pyrocket.tools.notebook.tables import at, groups, lag, peek, queues, topics
+from pyrocket.tools.notebook.tables import Table, at, groups, lag, peek, queues, topics
 
 __all__ = ["Table", "at", "groups", "lag", "peek", "queues", "topics"]

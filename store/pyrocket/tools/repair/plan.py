@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from pyrocket.log.salvage import DamagedRange
-from pyrocket.tools.verify.finding import Finding, Severity
 from pyrocket.tools.verify.keys import NO_TAGS
-from pyrocket.tools.verify.report import Report
+from pyrocket.tools.verify.report import Finding, Report, Severity
 
 QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER = (
     "quarantine",

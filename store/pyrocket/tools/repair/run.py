@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.io import replace_file

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyrocket.clock import Clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import read_or_none, replace_file

@@ -1,7 +1,6 @@
 """Checks a store without taking a lock and without writing.
 
-finding     one finding: code, severity, place, text and remedy
-report      all findings, and what was checked
+report      findings, with their code, severity, place, text and remedy, and what was checked
 state       the shared state and the checkpoint, and whether the store changed during a check
 files       names and lengths of the files of the log and the queues
 log         the log: damaged ranges, a torn end, missing files

@@ -17,7 +17,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import QueuePart, underivable
 from pyrocket.services.delay.timer_index import TimerIndex
-from pyrocket.tools.verify.finding import Findings, Severity, repair
+from pyrocket.tools.verify.report import Findings, Severity, repair
 
 _MAX_SHOWN = 5
 _REBUILD = repair("rebuilds it from the log, as does the next writer that delivers.")

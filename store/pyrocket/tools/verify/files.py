@@ -10,7 +10,7 @@ from pyrocket.disk.file_checks import missing_files
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
 from pyrocket.errors import StoreDamagedError
-from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
+from pyrocket.tools.verify.report import Findings, Severity, repair, restore
 
 _QUARANTINE = repair("moves it to pyrocket/quarantine; RocketMQ rejects such a folder.")
 _BY_HAND = "Move it away while the store is closed everywhere; it is created again."

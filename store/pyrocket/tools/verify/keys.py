@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, to_text
@@ -34,7 +34,7 @@ from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items
 from pyrocket.metadata.store_sizes import GIVE_INDEX_SIZES
 from pyrocket.tools.verify.files import NOT_OF_A_STORE
-from pyrocket.tools.verify.finding import Findings, Severity, repair
+from pyrocket.tools.verify.report import Findings, Severity, repair
 
 NO_TAGS = "without tags, which only RocketMQ 5.5 indexes"
 

@@ -7,7 +7,7 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.queue_ends import QueueEnds
-from pyrocket.tools.verify.finding import Findings, Severity, repair, restore
+from pyrocket.tools.verify.report import Findings, Severity, repair, restore
 
 _STEP_OVER = repair(
     "skips it and keeps all other messages; only a backup of {} can restore the lost ones. Until"

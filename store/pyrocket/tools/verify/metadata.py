@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyrocket.config import MAX_QUEUES
+from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
@@ -19,11 +19,11 @@ from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonT
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
-from pyrocket.metadata.topics import TopicConfig, Topics, entry_of
+from pyrocket.metadata.topics import Topics, entry_of
 from pyrocket.services.consumption import check_pop_file
 from pyrocket.services.sink.ledger import check_ledger
-from pyrocket.tools.verify.finding import Findings, Severity, repair
-from pyrocket.tools.verify.report import SIZES
+from pyrocket.tools.verify.report import SIZES, Findings, Severity, repair
+from pyrocket.values.topics import TopicConfig
 
 _BACKUP = ".bak"
 _USE_BACKUP = repair("replaces it by its backup, which brokers use in this case anyway.")

@@ -24,9 +24,9 @@ from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck
-from pyrocket.tools.verify.finding import Findings, Severity, repair
 from pyrocket.tools.verify.log import position_in
 from pyrocket.tools.verify.metadata import Key
+from pyrocket.tools.verify.report import Findings, Severity, repair
 
 _REBUILD = repair("rebuilds the queue from the log.")
 _STEP_OVER = repair("skips the damaged messages; only a backup of {} can restore them.")

@@ -11,7 +11,7 @@ from pyrocket.disk.shared_state import DISPATCHED, INDEXED, PUBLISHED, STRUCTURE
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from pyrocket.metadata.identity import Identity
-from pyrocket.tools.verify.finding import Findings, Severity, repair
+from pyrocket.tools.verify.report import Findings, Severity, repair
 
 _OPEN_IT = (
     "Nothing while the store is in use; otherwise the next writer or `pyrocket repair` recovers it."

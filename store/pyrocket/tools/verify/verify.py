@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from pyrocket.config import StoreConfig
+from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import linked, translating
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMER_QUEUE_OFFSET, TIMER_READ_TIME
@@ -25,7 +25,7 @@ from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, Offsets
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
-from pyrocket.metadata.topics import TopicConfig, Topics
+from pyrocket.metadata.topics import Topics
 from pyrocket.tools.verify.delays import DelayCheck, check_timers
 from pyrocket.tools.verify.files import (
     TolerantFileQueue,
@@ -33,7 +33,6 @@ from pyrocket.tools.verify.files import (
     check_log_files,
     check_queue_files,
 )
-from pyrocket.tools.verify.finding import KEPT_PER_CODE, Findings, Severity, after
 from pyrocket.tools.verify.keys import KeyCheck, report_geometry
 from pyrocket.tools.verify.log import (
     missing_by_queues,
@@ -52,7 +51,7 @@ from pyrocket.tools.verify.metadata import (
     report_missing_topics,
 )
 from pyrocket.tools.verify.queues import QueueCheck
-from pyrocket.tools.verify.report import Report
+from pyrocket.tools.verify.report import KEPT_PER_CODE, Findings, Report, Severity, after
 from pyrocket.tools.verify.state import (
     Observed,
     check_checkpoint,
@@ -60,6 +59,7 @@ from pyrocket.tools.verify.state import (
     index_lag_severity,
     read_checkpoint,
 )
+from pyrocket.values.topics import TopicConfig
 
 _MAX_ATTEMPTS = 10
 

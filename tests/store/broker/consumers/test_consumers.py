@@ -9,7 +9,6 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.consumers import queue_locks
 from pyrocket.broker.consumers.consumers import Consumers
-from pyrocket.consuming import ConsumerData, Heartbeat, MessageModel, Pull, PullStatus, Subscription
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
@@ -19,8 +18,16 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import messages_of
-from pyrocket.message import MessageQueue, QueueOffsets
-from pyrocket.metadata.groups import Backoff
+from pyrocket.values.admin import Backoff
+from pyrocket.values.consuming import (
+    ConsumerData,
+    Heartbeat,
+    MessageModel,
+    Pull,
+    PullStatus,
+    Subscription,
+)
+from pyrocket.values.message import MessageQueue, QueueOffsets
 from support.pops import at_once
 from support.stores import SMALL, FakeClock
 

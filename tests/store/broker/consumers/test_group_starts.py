@@ -5,12 +5,18 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.broker.broker import running_state
 from pyrocket.broker.consumers.consumers import Consumers
-from pyrocket.broker.running import running_state
-from pyrocket.consuming import ConsumerData, GroupStart, Heartbeat, MessageModel, Subscription
 from pyrocket.disk import io
 from pyrocket.errors import QueueNotFoundError, StoreDamagedError, TopicNameError
-from pyrocket.message import MessageQueue
+from pyrocket.values.consuming import (
+    ConsumerData,
+    GroupStart,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+)
+from pyrocket.values.message import MessageQueue
 from support.pops import at_once
 from support.stores import BY_HAND, SMALL, FakeClock
 

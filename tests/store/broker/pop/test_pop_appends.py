@@ -9,8 +9,8 @@ from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.broker.pop.events import Start
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.errors import BrokerBusyError, StoreFailedError
-from pyrocket.message import SendStatus
 from pyrocket.store import sender_of
+from pyrocket.values.message import SendStatus
 from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
 
 

@@ -8,8 +8,8 @@ from pyrocket.broker.pop.retries import retry_copy
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.half_message import change_properties
 from pyrocket.formats.properties import TRACE_CONTEXT
-from pyrocket.metadata.groups import Backoff
 from pyrocket.store import consumption_of
+from pyrocket.values.admin import Backoff
 from support.pops import acked, attempts, bodies, handles, popped, sent
 from support.stores import SMALL, log_files, message, overwrite
 

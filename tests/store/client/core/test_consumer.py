@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from pyrocket.client.core.listening import ListenerExitError
 from pyrocket.client.results import ConsumeResult
-from pyrocket.consuming import MessageModel, Subscription
 from pyrocket.errors import InvalidInputError, TopicNotFoundError, TransportError
+from pyrocket.values.consuming import MessageModel, Subscription
 from support.core_consumers import Listener, cluster, committed, consumed, consumer
 from support.simulated_loop import simulated
 

@@ -11,7 +11,7 @@ from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.transport import TopicRoute
 from pyrocket.errors import FailedSend, PyrocketError, TransportError
-from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.values.message import Message, MessageQueue, SendResult
 from support.simulated_loop import run_simulated
 
 STORED = {"QUEUES_NOT_WRITTEN", "FLUSH_DISK_TIMEOUT"}

@@ -21,7 +21,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from pyrocket.message import Message, MessageQueue, SendResult
+from pyrocket.values.message import Message, MessageQueue, SendResult
 from support.simulated_loop import run_simulated
 
 LOST = TransportError("lost", repeat_is_safe=False)

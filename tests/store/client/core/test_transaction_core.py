@@ -6,7 +6,7 @@ import logging
 import pytest
 from pyrocket.client.core.transactions import MAX_CHECKS, TransactionCore, decision
 from pyrocket.errors import TransactionError
-from pyrocket.services.transactions.model import HalfMessageRef, LocalTransactionState, Undecided
+from pyrocket.values.transactions import HalfMessageRef, LocalTransactionState, Undecided
 from support.simulated_loop import run_simulated
 
 COMMIT, ROLLBACK, UNKNOWN = (

@@ -10,12 +10,12 @@ from itertools import product
 
 import pytest
 from pyrocket import Store
-from pyrocket.engine.key_lookup import LookupRequest
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES
 from pyrocket.index.keys.index_file import IndexFile, inspect
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from pyrocket.values.lookup import LookupRequest
 from support.damage import index_files
 from support.keyed import index_of
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite

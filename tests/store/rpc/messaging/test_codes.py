@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store, errors
 from pyrocket.errors import PyrocketError
-from pyrocket.rpc.messaging.codes import refusal_of
+from pyrocket.server.messaging.codes import refusal_of
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of
 from support.stores import set_disk_usage

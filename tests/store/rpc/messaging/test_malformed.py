@@ -5,8 +5,8 @@ import random
 import grpc
 import pytest
 from pyrocket import Message, Store
-from pyrocket.rpc.descriptors import message_class, service
-from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, name_of, new
+from pyrocket.server.messaging.interface import PACKAGE, SERVICE, name_of, new
+from pyrocket.wire.descriptors import message_class, service
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, message, queue, resource
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE, new
+from pyrocket.server.messaging.interface import PACKAGE, SERVICE, new
+from pyrocket.wire.descriptors import message_class
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, message, queue, resource
 

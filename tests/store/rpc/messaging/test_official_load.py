@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 import pytest
 from pyrocket import Store
 from pyrocket.broker.broker import Broker
-from pyrocket.metadata.groups import Backoff
+from pyrocket.values.admin import Backoff
 from support import broker_process
 from support.rocketmq_python import TIMEOUT_S, TOPIC, result, start
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
-from pyrocket.rpc.client import Client, Connection
-from pyrocket.rpc.messaging.interface import ms_of, number
-from pyrocket.rpc.remote_admin import RemoteAdmin
+from pyrocket.remote.admin import RemoteAdmin
+from pyrocket.remote.client import Client, Connection
+from pyrocket.server.messaging.interface import ms_of, number
 from support.broker import served
 from support.pops import append_compressed
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
@@ -389,7 +389,7 @@ def test_rejected_calls_create_neither_topics_nor_groups(store, stub):
 
 
 def test_a_deadline_before_the_end_of_the_poll_is_rejected(stub):
-    from pyrocket.rpc.messaging.interface import new
+    from pyrocket.server.messaging.interface import new
 
     request = new(
         "ReceiveMessageRequest",

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 from pyrocket import Store
-from pyrocket.config import MAX_BODY_BYTES
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.base.config import MAX_BODY_BYTES
+from pyrocket.server.messaging.interface import number
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, message, queue, resource
 
@@ -290,8 +290,8 @@ def test_a_call_needs_a_client_id(address, client_id):
 
 
 def test_a_malformed_request_is_answered_with_a_status(address, stub):
-    from pyrocket.rpc.descriptors import message_class
-    from pyrocket.rpc.messaging.interface import PACKAGE, SERVICE
+    from pyrocket.server.messaging.interface import PACKAGE, SERVICE
+    from pyrocket.wire.descriptors import message_class
 
     for name in ("QueryRoute", "SendMessage", "EndTransaction"):
         path = f"/{SERVICE}/{name}"

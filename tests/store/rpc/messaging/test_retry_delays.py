@@ -2,9 +2,9 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.config import parse_delay_levels
-from pyrocket.metadata.groups import Backoff
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.base.config import parse_delay_levels
+from pyrocket.server.messaging.interface import number
+from pyrocket.values.admin import Backoff
 from support.broker import served
 from support.rocketmq_stub import Stub, resource
 

@@ -6,12 +6,13 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.access import read_access
 from pyrocket.errors import StorePermissionError
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection, Credentials
-from pyrocket.rpc.descriptors import service
-from pyrocket.rpc.gate import NEEDS
-from pyrocket.rpc.messaging.interface import SERVICE, number
-from pyrocket.rpc.remote_admin import RemoteAdmin
+from pyrocket.remote.admin import RemoteAdmin
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.server.gate import NEEDS
+from pyrocket.server.messaging.interface import SERVICE, number
+from pyrocket.wire.channel import Credentials
+from pyrocket.wire.descriptors import service
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
 

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
 
@@ -418,7 +418,7 @@ def test_a_namespace_is_part_of_the_topic_name(store, serving):
 
 def test_a_send_whose_flush_times_out_is_answered_with_a_status(tmp_path, monkeypatch):
     from pyrocket.engine.sender import Sender
-    from pyrocket.message import SendStatus
+    from pyrocket.values.message import SendStatus
 
     store = Store.open(tmp_path, create=True)
     monkeypatch.setattr(Sender, "flush", lambda *_: SendStatus.FLUSH_DISK_TIMEOUT)

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from pyrocket import Store
-from pyrocket.rpc.messaging import sessions
-from pyrocket.rpc.messaging.interface import number
-from pyrocket.rpc.messaging.sessions import MAX_TOPICS, Sessions, Stream
-from pyrocket.rpc.messaging.telemetry import MAX_SETTINGS_BYTES
+from pyrocket.server.messaging import sessions
+from pyrocket.server.messaging.interface import number
+from pyrocket.server.messaging.sessions import MAX_TOPICS, Sessions, Stream
+from pyrocket.server.messaging.telemetry import MAX_SETTINGS_BYTES
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, resource
 

@@ -7,9 +7,9 @@ import grpc
 import pytest
 from pyrocket import Store
 from pyrocket.engine.sender import Sender
-from pyrocket.message import SendStatus
-from pyrocket.rpc.messaging.interface import SERVICE, new, number
+from pyrocket.server.messaging.interface import SERVICE, new, number
 from pyrocket.store import sender_of
+from pyrocket.values.message import SendStatus
 from store.rpc.messaging.test_receives import ack, change, handle, receive
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, message, resource

@@ -9,7 +9,7 @@ from pyrocket import Store
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import EndTransaction, Pub, SubAfter, SubBefore, decode
-from pyrocket.rpc.messaging.interface import number
+from pyrocket.server.messaging.interface import number
 from support.broker import served
 from support.commands import document_on
 from support.rocketmq_stub import Stub, code_of, queue, resource

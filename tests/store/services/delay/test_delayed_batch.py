@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import Message, SinkBatch, Store
-from pyrocket.config import parse_duration
+from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError
 from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
 from support.shares import TIMES

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
 from support.delivering import Driver, bodies_of, delay, waiting
 from support.stores import SMALL, batch, log_files, numbered, set_disk_usage

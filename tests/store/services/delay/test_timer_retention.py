@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from pyrocket.config import Retention
+from pyrocket.base.config import Retention
 from support.dying import DeathError, DyingAt
 from support.inner import inner
 from support.slices import decoded

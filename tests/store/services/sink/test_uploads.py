@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
-from pyrocket.clock import system_clock
-from pyrocket.config import StoreConfig
+from pyrocket.base.clock import system_clock
+from pyrocket.base.config import StoreConfig
 from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
 from pyrocket.errors import SinkError
 from pyrocket.formats.send_columns import check_send_batch

@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
-from pyrocket.services.transactions.model import CheckPolicy
+from pyrocket.values.transactions import CheckPolicy
 from support.halves import (
     COMMIT,
     MINUTE,

@@ -3,7 +3,7 @@
 import pytest
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import MessageError, StoreReadOnlyError, TransactionError
-from pyrocket.services.transactions.model import HalfMessageRef
+from pyrocket.values.transactions import HalfMessageRef
 from support.halves import (
     COMMIT,
     MINUTE,

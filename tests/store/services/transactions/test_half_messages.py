@@ -8,7 +8,7 @@ from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.services.transactions.model import HalfMessageRef
+from pyrocket.values.transactions import HalfMessageRef
 from support.halves import (
     COMMIT,
     MINUTE,

@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Retention
 from pyrocket.disk.shared_state import HALF_CURSOR
 from pyrocket.errors import TransactionError
-from pyrocket.services.transactions.model import CheckPolicy, HalfMessageRef
+from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 from support.halves import COMMIT, MINUTE, ROLLBACK, UNKNOWN, Held, Listener, halves, ops, producer
 from support.inner import inner
 from support.stores import SMALL, batch, bodies, log_files, message, numbered, set_disk_usage, words

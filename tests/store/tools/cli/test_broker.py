@@ -10,14 +10,16 @@ from urllib.request import urlopen
 
 import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
-from pyrocket.broker.running import RunningState, running_state
+from pyrocket.broker.broker import running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
-from pyrocket.rpc import monitoring
-from pyrocket.rpc.client import Client
-from pyrocket.rpc.connection import Connection, Credentials
-from pyrocket.rpc.descriptors import message_class
-from pyrocket.rpc.process import open_store
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from pyrocket.server import monitoring
+from pyrocket.server.process import open_store
+from pyrocket.values.source import RunningState
+from pyrocket.wire.channel import Credentials
+from pyrocket.wire.descriptors import message_class
 from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
 from support.commands import document, run
@@ -97,7 +99,7 @@ def test_the_wait_for_another_writer_is_limited(monkeypatch):
             raise StoreLockedError("in use")
         return directory
 
-    monkeypatch.setattr("pyrocket.rpc.process._open", answer)
+    monkeypatch.setattr("pyrocket.server.process._open", answer)
     assert open_store("store", Settings(wait=60)) == "store"
     refusals[:] = [True, True, False]
     with pytest.raises(StoreLockedError):

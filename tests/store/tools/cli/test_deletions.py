@@ -6,7 +6,7 @@ import re
 import click
 import pytest
 from pyrocket import Message, Store
-from pyrocket.arguments import counted
+from pyrocket.base.arguments import counted
 from pyrocket.tools.cli import main
 from support.broker import served
 from support.commands import run

@@ -4,7 +4,7 @@ import re
 
 from pyrocket import Store
 from pyrocket.broker.access import read_access
-from pyrocket.rpc.tls import Certificate
+from pyrocket.server.tls import Certificate
 from support.broker import served
 from support.certificates import write_certificate
 from support.commands import run

@@ -8,8 +8,8 @@ import json
 import click
 import pytest
 from pyrocket import Message, Store
-from pyrocket.metadata.groups import Backoff
 from pyrocket.tools.cli import main
+from pyrocket.values.admin import Backoff
 from support.broker import join_group, served
 from support.commands import run
 from support.json_manual import COMMANDS, SHAPES, Checker

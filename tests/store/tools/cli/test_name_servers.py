@@ -4,8 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.nameserver.route_table import Registration, RouteTable, TopicData
+from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools import notebook
+from pyrocket.values.routes import Registration, TopicData
 from support import name_server
 from support.broker import join_group, served
 from support.commands import document, run

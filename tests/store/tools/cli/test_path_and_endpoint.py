@@ -12,7 +12,7 @@ from pyrocket import Message, Store
 from pyrocket.broker.access import read_access
 from pyrocket.client.embedded import SharedBroker
 from pyrocket.errors import OptionError, TransportError
-from pyrocket.rpc.tls import Certificate
+from pyrocket.server.tls import Certificate
 from pyrocket.tools import notebook
 from support.broker import join_group, served
 from support.certificates import write_certificate

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.tools.repair.run import repair
-from pyrocket.tools.verify.finding import Severity
+from pyrocket.tools.verify.report import Severity
 from pyrocket.tools.verify.verify import verify
 from support.damage import index_files
 from support.stores import SMALL, filled, message, overwrite

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.engine import writer
 from pyrocket.formats import record_batch
-from pyrocket.tools.verify.finding import Severity
+from pyrocket.tools.verify.report import Severity
 from pyrocket.tools.verify.verify import verify
 from support.stores import SMALL, batch, filled, log_files, numbered, overwrite, queue_files
 

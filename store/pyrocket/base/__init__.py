@@ -1,0 +1,1 @@
+"""What every other package may use: clocks, settings, checks of arguments, threads, versions."""

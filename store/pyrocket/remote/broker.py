@@ -1,0 +1,136 @@
+"""`RemoteBroker`: one broker's address, and calls to it in an event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from pyrocket.base.versions import PROTOCOL, RELEASE
+from pyrocket.errors import PyrocketError
+from pyrocket.remote.connection import check_protocol, is_silent, unreachable
+from pyrocket.wire.channel import CHANNEL_OPTIONS, CLIENTS, SERVICE, Credentials, method_of
+from pyrocket.wire.errors import carried_error
+from pyrocket.wire.messages import fill
+from pyrocket.wire.tls_errors import date_remedy
+
+if TYPE_CHECKING:
+    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
+
+
+CALL_S = 30
+
+_ONCE = frozenset({"SendMessages", "SendHalf", "SendBack"})
+"""Calls that store messages again when they are repeated, as after a lost reply."""
+
+
+_MAX_CALLS = 50
+"""Maximum concurrent calls of one connection; brokers refuse more than 100 by default."""
+
+
+class RemoteBroker:
+    """Calls one address. Created and used in one event loop; connects when it is first used.
+
+    Calls that wait at the broker, as pulls do, have connections of their own, so that they do not
+    delay other calls.
+    """
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self.address, self._credentials = address, credentials
+        self._channel, self._calls = self._open(), asyncio.Semaphore(_MAX_CALLS)
+        self._waiting: dict[Any, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def _open(self) -> Any:
+        if not self._credentials.tls:
+            return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        trust = grpc.ssl_channel_credentials(root_certificates=self._credentials.ca)
+        return grpc.aio.secure_channel(self.address, trust, options=CHANNEL_OPTIONS)
+
+    async def hello(self, seconds: float) -> "HelloReply":
+        """Make the first call. Raises UnsupportedError (PROTOCOL_UNKNOWN) if this is no broker."""
+        reply: HelloReply = await self.call(
+            "Hello", SERVICE, seconds, release=RELEASE, protocol=PROTOCOL
+        )
+        check_protocol(reply, self.address)
+        return reply
+
+    async def call(
+        self, name: str, of: str = CLIENTS, seconds: float = CALL_S, /, **arguments: Any
+    ) -> Any:
+        """Make a call with one reply. Raises the broker's error, and TransportError."""
+        async with self._calls:
+            return await self._call(self._channel, name, of, seconds, arguments)
+
+    async def call_and_wait(self, name: str, seconds: float, /, **arguments: Any) -> Any:
+        """Make a call that the broker may answer late; see `call`."""
+        with self._waiting_channel() as channel:
+            return await self._call(channel, name, CLIENTS, seconds, arguments)
+
+    async def _call(
+        self, channel: Any, name: str, of: str, seconds: float, arguments: Mapping[str, Any]
+    ) -> Any:
+        method, request, reply = method_of(name, of)
+        sent = fill(request(), arguments).SerializeToString()
+        metadata = self._credentials.metadata()
+        try:
+            data = await channel.unary_unary(method)(sent, timeout=seconds, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            if is_silent(error):
+                self._drop(channel)
+            raise await self._error(name, error) from None
+        return reply.FromString(data)
+
+    def _drop(self, channel: Any) -> None:
+        """Use the channel for no further calls; close it when its calls have ended."""
+        if channel is self._channel:
+            self._channel = self._open()
+        elif self._waiting.pop(channel, None) is None:
+            return
+        closing = asyncio.ensure_future(channel.close(CALL_S))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    @contextmanager
+    def _waiting_channel(self) -> Iterator[Any]:
+        """Count a call on a channel that has room for it."""
+        free = (one for one, calls in self._waiting.items() if calls < _MAX_CALLS)
+        channel = next(free, None) or self._open()
+        self._waiting[channel] = self._waiting.get(channel, 0) + 1
+        try:
+            yield channel
+        finally:
+            if channel in self._waiting:
+                self._waiting[channel] -= 1
+
+    async def stream(self, name: str, /, **arguments: Any) -> AsyncIterator[Any]:
+        """Make a call with many replies. Closing the iterator cancels it. Raises as `call` does."""
+        method, request, reply = method_of(name, CLIENTS)
+        sent = fill(request(), arguments).SerializeToString()
+        metadata = self._credentials.metadata()
+        with self._waiting_channel() as channel:
+            replies = channel.unary_stream(method)(sent, metadata=metadata)
+            try:
+                async for data in replies:
+                    yield reply.FromString(data)
+            except grpc.aio.AioRpcError as error:
+                raise await self._error(name, error) from None
+            finally:
+                replies.cancel()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for closing in [*self._closing]:
+            closing.cancel()
+        for channel in (self._channel, *self._waiting):
+            await channel.close()
+
+    async def _error(self, name: str, error: Any) -> PyrocketError:
+        carried = carried_error(error, self.address)
+        if carried is not None:
+            return carried
+        trusted, is_safe = self._credentials.ca, name not in _ONCE
+        dates = await asyncio.to_thread(date_remedy, error, self.address, trusted)
+        return unreachable(f"at {self.address}", name, error, repeat_is_safe=is_safe, dates=dates)

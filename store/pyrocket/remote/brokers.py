@@ -1,0 +1,276 @@
+"""`RemoteBrokers`: the brokers of a cluster by name."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from pyrocket.errors import (
+    PyrocketError,
+    TopicNotFoundError,
+    TransportError,
+)
+from pyrocket.remote.broker import CALL_S, RemoteBroker
+from pyrocket.remote.lookup import AddressUrl, RouteLookup
+from pyrocket.values.routes import Route, TopicData
+from pyrocket.values.topics import TopicConfig
+from pyrocket.wire.channel import SERVICE, Credentials
+from pyrocket.wire.messages import values_of
+
+if TYPE_CHECKING:
+    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
+
+_CONNECT_S = 5
+_CREATE_S = 1
+_AGAIN_S = 1
+"""The time in which an address may answer that has not answered while others have."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class TopicSettings(NamedTuple):
+    """The settings of a topic by broker.
+
+    Attributes:
+        live: At the live brokers.
+        gone: For an ordered topic, at brokers that are gone: those that the name server knows, and
+            those that this client has known.
+    """
+
+    live: Mapping[str, TopicConfig | TopicData]
+    gone: Mapping[str, TopicConfig | TopicData]
+
+
+class RemoteBrokers:
+    """Finds brokers, and the topics that they have. Used by one event loop."""
+
+    def __init__(self, addresses: Sequence[str] | AddressUrl, credentials: Credentials) -> None:
+        """The addresses are those of brokers or of name servers: the answer to the first call shows
+        which.
+        """
+        self._addresses, self._credentials = addresses, credentials
+        self._opened: dict[str, RemoteBroker] = {}
+        self._hellos: dict[str, HelloReply] = {}
+        self._address_of: dict[str, str] = {}
+        self._ordered: dict[str, dict[str, TopicConfig | TopicData]] = {}
+        self._lookup: RouteLookup | None = None
+        self._routed: dict[str, set[str]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._added: Callable[[str], None] = lambda name: None
+        self._removed: Callable[[str], None] = lambda name: None
+
+    def follow(self, added: Callable[[str], None], removed: Callable[[str], None]) -> None:
+        """Call `added` with each known broker, and with each that is new or has a new address.
+
+        `removed` is called with each broker that no route contains any longer.
+        """
+        self._added, self._removed = added, removed
+        for name in self.names:
+            added(name)
+
+    @property
+    def names(self) -> list[str]:
+        """The sorted names of all known brokers."""
+        return sorted(self._address_of)
+
+    async def find(self) -> None:
+        """Find all live brokers.
+
+        Raises TransportError if no address can be reached, UnsupportedError, NotAuthenticatedError.
+        """
+        if self._lookup is None:
+            await self._greet_all()
+        if self._lookup is not None:
+            for name, address in (await _blocking(self._lookup.brokers)).items():
+                self._locate(name, address)
+
+    def get(self, name: str) -> RemoteBroker:
+        """Return a broker by name; "" is the only one. Raises TransportError if it is unknown."""
+        if not name and len(self._address_of) == 1:
+            (name,) = self._address_of
+        address = self._address_of.get(name)
+        if address is None:
+            raise TransportError(
+                f"the address of the broker {name!r} is unknown.",
+                remedy="Check that it runs, and that it is registered with the name servers.",
+                repeat_is_safe=True,
+            )
+        return self._at(address)
+
+    async def topics(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic at all brokers that have it.
+
+        Raises TransportError if none of them can be reached.
+        """
+        if self._lookup is not None:
+            return await self._routed_topics(self._lookup, topic)
+        await self.find()
+        names = self.names
+        topics = await asyncio.gather(*(self._topic(name, topic) for name in names))
+        live = {n: one for n, one in zip(names, topics, strict=True) if one is not None}
+        return TopicSettings(live, self._gone(topic, live))
+
+    async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
+        """Return what a name server knows of a topic, and what it has forgotten by a restart."""
+        ask = partial(lookup.route, topic, fresh=True)
+        found = await _blocking(ask)
+        if forgotten := self._gone(topic, _brokers_of(found)):
+            registered = await self._registered(lookup)
+            found = await _blocking(ask)  # A broker may have registered in the meantime.
+            for name in forgotten.keys() & registered:
+                self._remember(topic, name, None)
+        for broker in found.brokers:
+            self._locate(broker.name, broker.addresses[min(broker.addresses)])
+        for one in (*found.gone, *found.queues):
+            self._remember(topic, one.broker, one.topic)
+        live = {one.broker: one.topic for one in found.queues}
+        reported = {one.broker for one in found.gone}
+        gone = self._gone(topic, live)
+        # A broker that the name server does not know may run, and register soon.
+        self._forget_gone(topic, live.keys() | (gone.keys() - reported))
+        return TopicSettings(live, gone)
+
+    async def _registered(self, lookup: RouteLookup) -> Collection[str]:
+        """Return the names of all live brokers; nothing if no name server answers."""
+        try:
+            return await _blocking(lookup.brokers)
+        except TransportError:
+            return ()
+
+    def _remember(self, topic: str, broker: str, settings: TopicConfig | TopicData | None) -> None:
+        """Keep the settings of an ordered topic at a broker, in case that it goes."""
+        known = self._ordered.setdefault(topic, {})
+        known.pop(broker, None)
+        if settings is not None and settings.ordered:
+            known[broker] = settings
+
+    def _gone(self, topic: str, known: Collection[str]) -> dict[str, TopicConfig | TopicData]:
+        """Return the settings of an ordered topic at the brokers that are not `known`."""
+        ordered = self._ordered.get(topic, {})
+        return {name: one for name, one in ordered.items() if name not in known}
+
+    async def create(self, topic: str) -> Mapping[str, TopicConfig]:
+        """Create a missing topic at all brokers that allow it; return its settings by broker.
+
+        Raises the error of a broker if none of them has created it within a second.
+        """
+        await self.find()
+        names = self.names
+        results = await asyncio.gather(*(self._create(name, topic) for name in names))
+        created = {
+            name: one for name, one in zip(names, results, strict=True) if type(one) is TopicConfig
+        }
+        errors = [one for one in results if isinstance(one, PyrocketError)]
+        if errors and not created:
+            raise min(errors, key=lambda error: isinstance(error, TransportError))
+        return created
+
+    async def _create(self, broker: str, topic: str) -> TopicConfig | PyrocketError:
+        """Create a missing topic at a broker; return its settings, or why it is not created."""
+        try:
+            call = self.get(broker).call("CreateMissing", name=topic)
+            reply = await asyncio.wait_for(call, _CREATE_S)
+        except asyncio.TimeoutError:
+            why: PyrocketError = TransportError(
+                f"the broker {broker} has not created the topic {topic!r} within {_CREATE_S} s.",
+                remedy="Check that the broker runs and can be reached.",
+                repeat_is_safe=True,
+            )
+        except PyrocketError as error:
+            why = error
+        else:
+            created: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+            return created
+        _log.warning("the topic %s is not created at %s: %s", topic, broker, why)
+        return why
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for broker in self._opened.values():
+            await broker.close()
+        if self._lookup is not None:
+            await _blocking(self._lookup.close)
+
+    async def _greet_all(self) -> None:
+        """Make the first call to each address that has not answered one.
+
+        Raises the error of the last address if no address has answered.
+        """
+        seconds = _AGAIN_S if self._hellos else _CONNECT_S
+        new = [one for one in await self._current() if one not in self._hellos]
+        calls = (self._at(address).hello(seconds) for address in new)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for address, answer in zip(new, answers, strict=True):
+            if getattr(answer, "code", "") == "PROTOCOL_UNKNOWN":
+                self._lookup = RouteLookup(self._addresses, self._credentials)
+                return
+            if not isinstance(answer, BaseException):
+                self._hellos[address] = answer
+                self._locate(answer.broker, address)
+            elif not isinstance(answer, TransportError):
+                raise answer
+        errors = [one for one in answers if isinstance(one, TransportError)]
+        if errors and not self._hellos:
+            raise errors[-1]
+
+    async def _current(self) -> Sequence[str]:
+        if isinstance(self._addresses, AddressUrl):
+            return await _blocking(self._addresses.current)
+        return self._addresses
+
+    async def _topic(self, broker: str, topic: str) -> TopicConfig | None:
+        """Return a topic of a broker; None if the broker does not have it, or cannot be reached
+        while others can.
+        """
+        try:
+            reply = await self.get(broker).call("Topic", SERVICE, CALL_S, name=topic)
+        except TopicNotFoundError:
+            self._remember(topic, broker, None)
+            return None
+        except TransportError as error:
+            if len(self._address_of) == 1:
+                raise
+            _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
+            return None
+        found: TopicConfig = values_of(reply, {"value": TopicConfig})["value"]
+        self._remember(topic, broker, found)
+        return found
+
+    def _locate(self, broker: str, address: str) -> None:
+        before = self._address_of.get(broker)
+        if before != address:
+            self._address_of[broker] = address
+            self._disconnect(before)
+            self._added(broker)
+
+    def _forget_gone(self, topic: str, brokers: set[str]) -> None:
+        """Forget the addresses of brokers that were in the route of a topic and are now in none."""
+        gone = self._routed.get(topic, set()) - brokers
+        self._routed[topic] = brokers
+        for name in gone.difference(*self._routed.values()) & self._address_of.keys():
+            self._disconnect(self._address_of.pop(name))
+            self._removed(name)
+
+    def _disconnect(self, address: str | None) -> None:
+        """Close the connections to an address that no broker has any longer."""
+        if address is None or address in self._address_of.values():
+            return
+        if (opened := self._opened.pop(address, None)) is not None:
+            closing = asyncio.ensure_future(opened.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def _at(self, address: str) -> RemoteBroker:
+        if address not in self._opened:
+            self._opened[address] = RemoteBroker(address, self._credentials)
+        return self._opened[address]
+
+
+def _brokers_of(route: Route) -> set[str]:
+    return {one.broker for one in (*route.queues, *route.gone)}
+
+
+async def _blocking(call: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, call)

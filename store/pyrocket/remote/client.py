@@ -1,0 +1,235 @@
+"""Calls a broker, and repeats calls that a lost connection has interrupted.
+
+The pause before a repeat doubles each time, until the timeout of the call. `pyrocket.proto`
+documents for each call why repeating it is harmless. Channels do not survive a fork, so each
+process opens its own.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import grpc
+
+from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
+from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
+from pyrocket.wire.channel import SERVICE, method_of
+from pyrocket.wire.errors import carried_error
+from pyrocket.wire.messages import fill
+from pyrocket.wire.tls_errors import tls_mismatch
+
+_ONCE = ("Append", "SendMessages")
+"""Calls that append their rows again if they are repeated, for example after a lost reply."""
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
+
+_LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
+"""Calls limited only by the total timeout, because their duration depends on the store's size."""
+
+_Reply = TypeVar("_Reply")
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Timeouts in seconds: to connect, for one attempt, and for a call with all its repeats.
+
+    Attributes:
+        first: Replaces `total` until the broker has answered once, so that a wrong address is
+            reported soon.
+    """
+
+    connect: float = 5
+    call: float = 30
+    total: float = 60
+    first: float = 8
+
+
+class Pauses:
+    """The pauses between the repeats of one call, which end at a deadline."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end, self._next = time.monotonic() + seconds, _FIRST_PAUSE_S
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(self._end - time.monotonic(), 0)
+
+    def wait(self) -> bool:
+        """Pause before a repeat; return False at once if the pause would exceed the deadline."""
+        seconds = self._next * random.uniform(0.5, 1.5)
+        if seconds > self.left:
+            return False
+        time.sleep(seconds)
+        self._next = min(2 * self._next, _LAST_PAUSE_S)
+        return True
+
+
+@dataclass(frozen=True)
+class Client:
+    """Calls one broker, each call within its timeout. Safe to share between threads."""
+
+    connection: Connection
+    timeouts: Timeouts = Timeouts()
+
+    def within(self, seconds: float) -> "Client":
+        """Return a client on the same connection whose calls have this total timeout."""
+        return replace(self, timeouts=replace(self.timeouts, total=seconds))
+
+    def pauses(self) -> Pauses:
+        """Return the pauses of a call that starts now."""
+        return Pauses(self.timeouts.total if self._waits else self.timeouts.first)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether to wait for an unreachable broker: only if the broker has answered before, or if
+        `first` is not shorter than `total`.
+        """
+        times = self.timeouts
+        return self.connection.was_greeted or times.first >= times.total
+
+    def call(
+        self,
+        name: str,
+        of: str = SERVICE,
+        /,
+        records: Iterable[bytes] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Make a call with one reply, and return the reply.
+
+        of: The service.
+        records: Yields blocks that are sent after the request as they are produced.
+
+        Raises the error that the broker reports, and TransportError.
+        """
+        method, request, reply = method_of(name, of)
+        sent = fill(request(), arguments).SerializeToString()
+        blocks = None if records is None else _Blocks(records)
+
+        def once(channel: Any, seconds: float) -> Any:
+            how = {"timeout": seconds, "metadata": self.connection.metadata}
+            if blocks is None:
+                return reply.FromString(channel.unary_unary(method)(sent, **how))
+            return reply.FromString(blocks.send(channel.stream_unary(method), sent, how))
+
+        return self._repeating(name, once)
+
+    def stream(self, name: str, /, **arguments: Any) -> Iterator[bytes]:
+        """Make a call with many replies, and yield each reply as bytes.
+
+        Closing the iterator cancels the call. Raises the same errors as `call`. The call is not
+        repeated; the caller has to resume it.
+        """
+        method, request, _ = method_of(name)
+        sent = fill(request(), arguments).SerializeToString()
+        connection, replies = self.connection, None
+        channel = connection.channel
+        try:
+            channel = connection.greeted(self.timeouts.connect, waits=self._waits)
+            replies = channel.unary_stream(method)(sent, metadata=connection.metadata)
+            yield from replies
+        except grpc.RpcError as error:
+            failure = self._error(name, error)
+            if _may_repeat(error):
+                connection.try_next(channel)
+            raise failure from None
+        finally:
+            if replies is not None:
+                replies.cancel()
+
+    def close(self) -> None:
+        """Close the connection for all clients that share it."""
+        self.connection.close()
+
+    def _repeating(self, name: str, once: Callable[[Any, float], _Reply]) -> _Reply:
+        pauses = self.pauses()
+        failure: PyrocketError | None = None
+        while True:
+            channel = self.connection.channel
+            try:
+                seconds = min(pauses.left, self.timeouts.connect)
+                # The first attempt does not wait, because a wait that ends has no reason.
+                waits = self._waits and failure is not None
+                channel = self.connection.greeted(seconds, waits=waits)
+                longest = pauses.left if name in _LONG else self.timeouts.call
+                return once(channel, min(pauses.left, longest))
+            except (grpc.RpcError, TransportError) as error:
+                if failure is None or not isinstance(error, TransportError):
+                    failure = self._error(name, error)
+                silent = _is_silent(error)
+                repeats = _may_repeat(error) or (silent and name not in _ONCE)
+                if repeats and not self.connection.was_greeted:
+                    mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
+                    repeats, failure = mismatch is None, mismatch or failure
+                moved = (repeats or silent) and self.connection.try_next(channel, silent=silent)
+                if not repeats or not (moved or pauses.wait()):
+                    raise failure from None
+
+    def _error(self, name: str, error: Any) -> PyrocketError:
+        if isinstance(error, PyrocketError):
+            return error
+        address = self.connection.address
+        carried = carried_error(error, address)
+        if carried is not None:
+            return carried
+        dates = self.connection.date_remedy(error)
+        place, is_safe = self.connection.place, name not in _ONCE
+        return unreachable(place, name, error, repeat_is_safe=is_safe, dates=dates)
+
+
+class _Blocks:
+    """Sends each block of a request while the next one is produced, and keeps all for a repeat."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._kept: list[bytes] = []
+        self._left = iter(blocks)
+
+    def send(self, function: Any, head: bytes, how: Mapping[str, Any]) -> bytes:
+        """Send `head` and the blocks, and return the reply. Raises grpc.RpcError."""
+        sending: SimpleQueue[bytes | None] = SimpleQueue()
+        call = function.future(iter(sending.get, None), **how)
+        try:
+            for message in (head, *self._kept):
+                sending.put(message)
+            for block in self._left:
+                self._kept.append(block)
+                sending.put(block)
+            sending.put(b"")
+        except BaseException:
+            call.cancel()
+            raise
+        finally:
+            sending.put(None)
+        return call.result()
+
+
+def _is_silent(error: Any) -> bool:
+    """Whether a call, or the first call of its channel, got no answer within its time."""
+    if isinstance(error, TransportError):
+        return True
+    return is_silent(error) and carried_error(error, "") is None
+
+
+def _may_repeat(error: Any) -> bool:
+    """Whether a repeat may succeed: the connection was lost, or the broker is overloaded.
+
+    A repeat cannot succeed if the broker's certificate is not trusted.
+    """
+    if isinstance(error, TransportError):
+        return error.repeat_is_safe
+    if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return isinstance(carried_error(error, ""), BrokerBusyError)
+    is_lost = error.code() == grpc.StatusCode.UNAVAILABLE or _was_cancelled(error)
+    return is_lost and not is_distrusted(error)
+
+
+def _was_cancelled(error: Any) -> bool:
+    """Whether the broker has cancelled the call because it is shutting down.
+
+    Calls on a channel that this process has closed have the same code, but other details.
+    """
+    return error.code() == grpc.StatusCode.CANCELLED and error.details() != "Channel closed!"

@@ -1,0 +1,253 @@
+"""`RemoteSink`: writes to a store through its broker."""
+
+import copy
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from pyrocket.base.arguments import check_type, check_whole
+from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
+from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds, keys_of
+from pyrocket.errors import MessageError, TopicNotFoundError
+from pyrocket.formats.properties import check_message_kinds
+from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.formats.wire_block import BLOCK_BYTES
+from pyrocket.metadata.topics import check_topic_name
+from pyrocket.remote.client import Client
+from pyrocket.remote.source import RemoteSource
+from pyrocket.remote.upload import BrokerStaging, blocks_of
+from pyrocket.services.sink.batch import SinkBatch
+from pyrocket.services.sink.staging import Stager
+from pyrocket.values.message import (
+    AppendResult,
+    Message,
+    MessageQueue,
+    OutgoingMessage,
+    SendResult,
+    SendStatus,
+)
+from pyrocket.values.sink import FAIL, Published, Staged
+from pyrocket.values.topics import TopicConfig
+from pyrocket.wire.channel import CLIENTS
+from pyrocket.wire.messages import values_of
+
+MAX_APPEND_BYTES = 8 << 20
+"""Larger batches are staged and published, so that the broker does not hold them in memory."""
+
+DEFAULT_REQUEST_BYTES = 16 << 20
+"""The maximum size of a request to brokers that do not report their limits."""
+
+_MORE_BYTES = 160
+"""Estimated bytes of a record in addition to the columns of its row: header, topic, UNIQ_KEY."""
+
+
+class RemoteSink:
+    """Writes to a store through its broker. Must be used by one thread only."""
+
+    def __init__(self, client: Client, config: StoreConfig | None = None) -> None:
+        """Only `auto_create_topics` and `timer_max_delay_ms` of `config` are used.
+
+        Writes create a missing topic only if the broker's `auto_create_topics` is set, too.
+        """
+        self._client, self._source = client, RemoteSource(client)
+        self._config, self._name = config or StoreConfig(), uuid.uuid4().hex
+        hello = self._source.hello
+        longest = self._config.timer_max_delay_ms
+        encoding = StoreConfig(
+            delay_levels=hello.delay_levels,
+            log_file_bytes=hello.log_file_bytes,
+            timer_max_delay_ms=min(longest, hello.timer_max_delay_ms or longest),
+            max_message_bytes=hello.max_message_bytes or MAX_BODY_BYTES,
+        )
+        longest_request = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
+        self._block_bytes = min(BLOCK_BYTES, longest_request // 2)
+        self._encoder = MessageEncoder(encoding, self._source.now_ms)
+        self._ids = UniqueIds(self._source.now_ms)
+        self._creates = self._config.auto_create_topics and hello.auto_create_topics
+        self._known: dict[str, TopicConfig] = {}
+
+    def within(self, seconds: float) -> "RemoteSink":
+        """Return a sink of the same broker whose calls have this total timeout."""
+        sink = copy.copy(self)
+        sink._client = self._client.within(seconds)
+        return sink
+
+    @property
+    def store_id(self) -> str:
+        """The uuid of the store."""
+        return self._source.store_id
+
+    @cached_property
+    def retention(self) -> Retention | None:
+        """How long messages are kept, as of the first access; None means forever."""
+        return values_of(self._client.call("Retention"), {"value": Retention | None})["value"]
+
+    def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
+        """Return the topic; with `create`, create a missing topic. Raises TopicNotFoundError."""
+        reply = self._client.call("Prepare", topic=topic, create=create, queues=queues)
+        return values_of(reply, {"value": TopicConfig})["value"]
+
+    def send(self, message: Message, create: bool = False) -> SendResult:
+        """Append one message; with `create` a missing topic is created.
+
+        Raises MessageError, TopicNotFoundError.
+        """
+        check_message_kinds(message)
+        name = message.topic
+        route = self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
+        queue = MessageQueue(name, "", self._encoder.queue_of(message, route))
+        now_ms = self._source.now_ms()
+        head = replace(message, body=b"", keys=keys_of(message) if message.keys else ())
+        sent = OutgoingMessage(head, message.body, self._ids.one(), now_ms)
+        reply = self._client.call("SendMessages", CLIENTS, queue=queue, messages=[sent])
+        (result,) = values_of(reply, {"value": list[SendResult]})["value"]
+        return result
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        topic: str | None = None,
+        first_queue: int | None = None,
+        repeat_id: str = "",
+    ) -> AppendResult:
+        """Append all rows, or none.
+
+        Repeated calls with the same `repeat_id` append the rows only once. Without it the rows may
+        be duplicated, with the same UNIQ_KEYs, if a reply is lost and the client repeats the call.
+        """
+        if batch.nbytes + batch.num_rows * _MORE_BYTES > MAX_APPEND_BYTES:
+            repeat_id = repeat_id or uuid.uuid4().hex
+        if repeat_id:
+            return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")
+        try:
+            return self._append(batch, topic, first_queue)
+        except TopicNotFoundError as error:
+            if error.code != "TOPIC_CHANGED":
+                raise
+            self._known.clear()
+            return self._append(batch, topic, first_queue)
+
+    def _append(
+        self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None
+    ) -> AppendResult:
+        columns = check_send_batch(batch, self._encoder.max_message_bytes)
+        start = random.randrange(1024) if first_queue is None else first_queue
+        routes = _Routes(self._existing)
+        size = self._block_bytes
+        parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
+        blocks = (block for part in parts for block in blocks_of(part, size))
+        reply = self._client.call("Append", topics=routes.used, records=blocks)
+        return AppendResult(reply.rows, reply.bytes, reply.log_end, SendStatus(reply.status))
+
+    def _append_once(
+        self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None, identity: str
+    ) -> AppendResult:
+        named = SinkBatch(identity=identity, target="", batch=0)
+        with self.stage(named, partition=0, attempt=0) as stager:
+            stager.append(batch, topic=topic, first_queue=first_queue)
+            staged = stager.finish()
+        published = self.publish(named, [staged])
+        return AppendResult(staged.rows, staged.bytes, published.log_end)
+
+    def _existing(self, name: str) -> TopicRoute:
+        """Return the route to a topic; a missing topic is created if that is allowed."""
+        return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
+
+    def _planned(self, name: str) -> TopicRoute:
+        """Return the route to a topic; a missing topic is created only when rows are published."""
+        route = self._route(name)
+        if route is None and not self._creates:
+            self._source.topic(name)
+        return route or TopicRoute(name, self._source.hello.default_queues)
+
+    def _route(self, name: str) -> TopicRoute | None:
+        """Return the route to a topic; None if the topic does not exist."""
+        check_topic_name(name)
+        if name not in self._known:
+            try:
+                self._keep(self._source.topic(name))
+            except TopicNotFoundError:
+                return None
+        return _route_to(self._known[name])
+
+    def _keep(self, topic: TopicConfig) -> TopicConfig:
+        self._known[topic.name] = topic
+        return topic
+
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
+        """Return a `Stager` for the rows of one task. Use it in a `with` block."""
+        check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
+        check_whole("partition", partition)
+        check_whole("attempt", attempt)
+        self._known.clear()
+        place = BrokerStaging(
+            self._client,
+            self.store_id,
+            lambda name: self._planned(name).queues,
+            self._block_bytes,
+        )
+        return Stager(place, self._encoder, batch, (partition, attempt))
+
+    def publish(
+        self,
+        batch: SinkBatch,
+        staged: Sequence[Staged],
+        *,
+        anonymous: bool = False,
+        on_difference: str = FAIL,
+        on_gap: str = FAIL,
+    ) -> Published:
+        """Publish staged rows atomically and durably; a repeated call changes nothing.
+
+        The broker also stores the identity of an `anonymous` batch, so that the call can be
+        repeated after a lost reply.
+        """
+        reply = self._client.call(
+            "Publish",
+            batch=batch,
+            staged=staged,
+            on_difference=on_difference,
+            on_gap=on_gap,
+            create=self._creates,
+        )
+        return Published(reply.rows, reply.bytes, reply.dropped, reply.log_end, reply.left_out)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Delete staged rows that will not be published."""
+        if any(one.name for one in staged):
+            self._client.call("Discard", staged=staged)
+
+    def flush(self) -> None:
+        """Flush everything appended before the call."""
+        self._client.call("Flush")
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the connection."""
+        self._source.close()
+
+
+class _Routes:
+    """Routes rows to topics, and collects the number of write queues of each topic in use."""
+
+    def __init__(self, route: Callable[[str], TopicRoute]) -> None:
+        self._route, self.used = route, dict[str, int]()
+
+    def __call__(self, name: str) -> TopicRoute:
+        route = self._route(name)
+        self.used[name] = route.queues
+        return route
+
+
+def _route_to(topic: TopicConfig) -> TopicRoute:
+    if not topic.writable:
+        raise MessageError(
+            f"topic {topic.name!r} is not writable.",
+            remedy="Add the write permission to the topic at the broker.",
+            code="TOPIC_NOT_WRITABLE",
+        )
+    return TopicRoute(topic.name, topic.write_queues)

@@ -1,0 +1,21 @@
+"""Brokers and name servers over gRPC.
+
+server         serves a broker at an address
+service        the calls of `pyrocket.v1.Broker`: messages, streaming, implementation
+clients        the calls of `pyrocket.client`'s producers and consumers
+messaging      RocketMQ's own protocol, for its clients
+nameserver     the name server, and the registration of brokers
+health         grpc.health.v1
+monitoring     /metrics and /health
+process        the broker process, from start to shutdown
+call_server    threads, rights, limits and errors of calls, for every server
+incoming       a call and who makes it, and what it holds within the limits
+requests       parses requests
+gate           checks the rights that each call needs
+limits         limits memory, and detects callbacks that block the event loop
+threads        the threads that do the work of calls
+tls            the broker's certificate
+version_feed   sends versions of the store to all watching clients
+"""
+
+import pyrocket.wire  # noqa: F401 - reports packages that are missing

@@ -1,0 +1,100 @@
+"""The client of a call, from the call's metadata. Also checks the names in its request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+from pyrocket.formats.record import STORE_HOST, Host
+from pyrocket.metadata.groups import check_group_name
+from pyrocket.metadata.topics import check_topic_name
+from pyrocket.server.gate import Gate
+from pyrocket.server.incoming import Origin
+from pyrocket.server.messaging.codes import RefusedError
+
+CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
+MAX_GROUP_CHARACTERS = 120
+MAX_ID_BYTES = 255
+_SYSTEM_GROUPS = "CID_RMQ_SYS_"
+_MAX_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The client that makes a call."""
+
+    client_id: str
+    namespace: str
+    origin: Origin
+    host: Host
+    gate: Gate
+
+    @classmethod
+    def of(cls, origin: Origin, gate: Gate) -> "Caller":
+        """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED)."""
+        found = {key: value for key, value in origin.metadata if isinstance(value, str)}
+        client_id = found.get(CLIENT_ID, "").strip()
+        if not client_id:
+            raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
+        check_id("client id", client_id)
+        host = host_of_peer(origin.peer)
+        return cls(client_id, found.get(NAMESPACE, ""), origin, host, gate)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies the client. Clients of different users are distinct."""
+        return self.origin.user or "", self.client_id
+
+    def topic(self, resource: Any) -> str:
+        """Return the name of a topic with its namespace. Raises TopicNameError."""
+        name = self._qualified(resource)
+        check_topic_name(name)
+        return name
+
+    def group(self, resource: Any) -> str:
+        """Return the name of a group. Raises GroupNameError, RefusedError."""
+        name = self._qualified(resource)
+        check_group_name(name)
+        if len(name) > MAX_GROUP_CHARACTERS or name.startswith(_SYSTEM_GROUPS):
+            raise RefusedError(
+                "ILLEGAL_CONSUMER_GROUP",
+                f"the group {name!r} has more than {MAX_GROUP_CHARACTERS} characters,"
+                f" or begins with {_SYSTEM_GROUPS}.",
+            )
+        return name
+
+    def admit(
+        self, call: str, topics: Sequence[str] = (), groups: Sequence[str] = (), **more: Any
+    ) -> None:
+        """Check that the user may make this call. Raises StorePermissionError."""
+        self.gate.admit(self.origin, call, {"topics": topics, "groups": groups, **more})
+
+    def _qualified(self, resource: Any) -> str:
+        """Return the name with the namespace from the call's metadata or from the resource."""
+        namespace, name = self.namespace or resource.resource_namespace, str(resource.name)
+        return f"{namespace}%{name}" if namespace and name else name
+
+
+def check_id(what: str, text: str, code: str = "BAD_REQUEST") -> None:
+    """Raise RefusedError for an id of more than 255 bytes."""
+    if len(text.encode()) > MAX_ID_BYTES:
+        raise RefusedError(code, f"the {what} has more than {MAX_ID_BYTES} bytes.")
+
+
+def host_of_peer(peer: str) -> Host:
+    """Return the address of a connection, such as `ipv4:127.0.0.1:50123`."""
+    return parse_host(unquote(peer.partition(":")[2])) or STORE_HOST
+
+
+def parse_host(text: str) -> Host | None:
+    """Parse `address:port` or an address; return None for anything else, such as a host name."""
+    address, _, port = text.rpartition(":")
+    if text.count(":") > 1 and not text.startswith("["):
+        address, port = text, ""
+    if not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        address, port = text, ""
+    try:
+        return ip_address(address.strip("[]")).packed, int(port or 0)
+    except ValueError:
+        return None

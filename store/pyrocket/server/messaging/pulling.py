@@ -1,0 +1,120 @@
+"""PullMessage: reads messages of one queue, starting at an offset, without a group's state."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.filters.message_filter import MessageFilter, check_expression
+from pyrocket.server.messaging.caller import Caller
+from pyrocket.server.messaging.codes import RefusedError, status
+from pyrocket.server.messaging.delivered import message_of
+from pyrocket.server.messaging.interface import ms_of, name_of, new
+from pyrocket.server.messaging.offsets import out_of_range
+from pyrocket.server.messaging.routes import readable_topic
+from pyrocket.server.messaging.telemetry import MAX_BATCH
+from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
+from pyrocket.store import consumption_of
+from pyrocket.values.message import StoredMessage
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
+
+    group: str
+    topic: str
+    resource: Any
+    queue_id: int
+    offset: int
+    max_messages: int
+    where: MessageFilter
+    wait_ms: int
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Messages, and the next offset to pull from, which follows all examined messages.
+
+    has_more: Whether the queue has messages at or after the next offset.
+    """
+
+    messages: list[StoredMessage]
+    next_offset: int
+    has_more: bool
+
+
+class Pulling:
+    """Reads queues."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._store = broker.store
+
+    def parse(self, request: Any, caller: Caller) -> Pull:
+        """Check a request and the rights of its user, and return its parameters."""
+        queue = request.message_queue
+        topic = caller.topic(queue.topic)
+        groups = [caller.group(request.group)] if request.group.name else []
+        caller.admit("PullMessage", [topic], groups)
+        return Pull(
+            group=next(iter(groups), ""),
+            topic=topic,
+            resource=queue.topic,
+            queue_id=int(queue.id),
+            offset=int(request.offset),
+            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+            where=filter_of(request.filter_expression),
+            wait_ms=ms_of(request.long_polling_timeout),
+        )
+
+    def pull(self, asked: Pull, start: int, longest: int | None) -> Pulled:
+        """Return messages, starting at offset `start`.
+
+        Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
+        LongBodyError if a body has more than `longest` bytes.
+        """
+        store = self._store
+        readable_topic(store, asked.topic)
+        minimum = store.min_offset(asked.topic, asked.queue_id)
+        maximum = store.max_offset(asked.topic, asked.queue_id)
+        if not minimum <= start <= maximum:
+            raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
+        end = min(maximum, start + MAX_SCAN)
+        consumption = consumption_of(store)
+        found = consumption.fetch(
+            asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
+        )
+        messages, next_offset, size = list[StoredMessage](), found.reached, 0
+        for record in found.records:
+            if (message := consumption.message_of(record, longest)) is None:
+                continue
+            messages.append(message)
+            size += len(message.body)
+            if size >= MAX_BODY_BYTES:
+                next_offset = record.queue_offset + 1
+                break
+        return Pulled(messages, next_offset, has_more=next_offset < maximum)
+
+    def replies(self, asked: Pull, pulled: Pulled) -> list[bytes]:
+        """Return all replies of a call: the status, the messages, and the next offset."""
+        found = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
+        replies = [
+            new("PullMessageResponse", status=found),
+            *(
+                new("PullMessageResponse", message=message_of(one, asked.resource))
+                for one in pulled.messages
+            ),
+            new("PullMessageResponse", next_offset=pulled.next_offset),
+        ]
+        return [one.SerializeToString() for one in replies]
+
+
+def filter_of(expression: Any) -> MessageFilter:
+    """Return a filter. Raises RefusedError or InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
+    kind = name_of("FilterType", expression.type)
+    text = expression.expression.strip()
+    check_expression(text)
+    if kind == "SQL":
+        if not text:
+            raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")
+        return MessageFilter.parse(sql=text)
+    return MessageFilter.parse(tags=text)

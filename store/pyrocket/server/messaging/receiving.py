@@ -1,0 +1,148 @@
+"""ReceiveMessage: receives messages for a group."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.pop.values import Delivery, Received
+from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
+from pyrocket.errors import GroupNotFoundError
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.formats.record import Host
+from pyrocket.server.messaging.caller import Caller, check_id
+from pyrocket.server.messaging.codes import RefusedError, status
+from pyrocket.server.messaging.delivered import message_of
+from pyrocket.server.messaging.interface import ms_of, new, put_ms
+from pyrocket.server.messaging.pulling import filter_of
+from pyrocket.server.messaging.routes import readable_topic
+from pyrocket.server.messaging.telemetry import MAX_BATCH
+
+MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
+
+
+@dataclass(frozen=True)
+class Receive:
+    """The parameters of a receive. `topic` is checked; `resource` is the topic in the request.
+
+    wait_ms: The requested wait; None if the request has none.
+    renews: Whether the broker renews the invisible time while the client is connected.
+    """
+
+    client: tuple[str, str]
+    host: Host
+    group: str
+    topic: str
+    resource: Any
+    where: MessageFilter
+    max_messages: int
+    invisible_ms: int
+    wait_ms: int | None
+    renews: bool
+    attempt_id: str
+
+
+class Receiving:
+    """Delivers messages."""
+
+    def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
+        self._broker, self._store = broker, broker.store
+        self._creates_groups = creates_groups
+
+    def parse(self, request: Any, caller: Caller) -> Receive:
+        """Check a request and the rights of its user, and return its parameters.
+
+        The queue of the request is ignored.
+        """
+        resource = request.message_queue.topic
+        topic, group = caller.topic(resource), caller.group(request.group)
+        caller.admit("ReceiveMessage", [topic], [group])
+        check_id("attempt id", request.attempt_id)
+        invisible_ms = FIRST_MS
+        if not request.auto_renew:
+            invisible_ms = ms_of(request.invisible_duration)
+            check_invisible(invisible_ms, MIN_INVISIBLE_MS)
+        waits = request.HasField("long_polling_timeout")
+        return Receive(
+            client=caller.key,
+            host=caller.host,
+            group=group,
+            topic=topic,
+            resource=resource,
+            where=filter_of(request.filter_expression),
+            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+            invisible_ms=invisible_ms,
+            wait_ms=ms_of(request.long_polling_timeout) if waits else None,
+            renews=bool(request.auto_renew),
+            attempt_id=request.attempt_id,
+        )
+
+    def receive(self, asked: Receive, longest: int | None) -> Received:
+        """Deliver messages without waiting; with `creates_groups` a missing group is created.
+
+        Raises LongBodyError if a body has more than `longest` bytes.
+        """
+        readable_topic(self._store, asked.topic)
+        try:
+            return self._receive(asked, longest)
+        except GroupNotFoundError:
+            if not self._creates_groups:
+                raise
+            self._store.groups.create(asked.group)
+            return self._receive(asked, longest)
+
+    def _receive(self, asked: Receive, longest: int | None) -> Received:
+        received = self._broker.pop.receive(
+            asked.group,
+            asked.topic,
+            max_messages=asked.max_messages,
+            invisible_ms=asked.invisible_ms,
+            where=asked.where,
+            attempt_id=asked.attempt_id,
+            longest=longest,
+        )
+        if asked.renews:
+            handles = [(one.handle, one.attempt) for one in received.messages]
+            self._broker.polls.renewals.add(asked.group, asked.topic, asked.client, handles)
+        return received
+
+    def replies(self, asked: Receive, received: Received) -> list[bytes]:
+        """Return all replies of a call, in the order that clients require."""
+        if self._broker.traces is not None:
+            self._broker.traces.delivered(asked.host, asked.group, asked.topic, received.messages)
+        found = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
+        replies = [new("ReceiveMessageResponse", status=found)]
+        replies += [
+            new("ReceiveMessageResponse", message=self._message(asked, one))
+            for one in received.messages
+        ]
+        return [one.SerializeToString() for one in (*replies, self.time())]
+
+    def time(self) -> Any:
+        """Return the last reply of every call, with the delivery time."""
+        last = new("ReceiveMessageResponse")
+        last.delivery_timestamp.SetInParent()
+        put_ms(last.delivery_timestamp, self._store.now())
+        return last
+
+    def _message(self, asked: Receive, delivery: Delivery) -> Any:
+        message = message_of(delivery.message, asked.resource)
+        system = message.system_properties
+        system.receipt_handle, system.delivery_attempt = delivery.handle, delivery.attempt
+        put_ms(system.invisible_duration, asked.invisible_ms)
+        return message
+
+    def release(self, asked: Receive, received: Received) -> None:
+        """Make messages visible again soon, because the reply with them could not be sent."""
+        handles = [one.handle for one in received.messages]
+        self._broker.polls.renewals.remove(handles)
+        if handles:
+            self._broker.pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
+
+
+def check_invisible(ms: int, minimum: int = 0) -> None:
+    """Reject an invisible time that is out of range."""
+    if not minimum <= ms <= MAX_INVISIBLE_MS:
+        raise RefusedError(
+            "ILLEGAL_INVISIBLE_TIME",
+            f"the invisible time must be {minimum} to {MAX_INVISIBLE_MS} ms, not {ms}.",
+        )

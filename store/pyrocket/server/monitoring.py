@@ -1,0 +1,208 @@
+"""Serves /metrics for Prometheus, and /health.
+
+RocketMQ's metrics have RocketMQ's names; the names of other metrics begin with `pyrocket_`.
+Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from pyrocket.broker.broker import Broker
+from pyrocket.errors import PyrocketError
+from pyrocket.metadata.topics import is_system_topic
+from pyrocket.server.limits import LoopWatch
+from pyrocket.server.server import Server
+from pyrocket.server.tls import Certificate
+
+_NODE = ("cluster", "node_type", "node_id")
+_TOPIC = (*_NODE, "topic", "is_system")
+_GROUP = (*_NODE, "consumer_group", "topic", "is_retry")
+_LAGS = {
+    "lag_messages": "Messages of a topic that a consumer group has not acked or committed.",
+    "lag_latency": "Age in milliseconds of the oldest message not acked or committed.",
+    "inflight_messages": "Messages that were delivered and are not acked or committed.",
+    "ready_messages": "Messages that were never delivered.",
+}
+_TYPE = "broker"
+_REQUEST_S = 10
+"""Timeout of a connection whose client does not complete its request or read the reply."""
+
+
+class Metrics:
+    """The metrics of one broker, collected at each scrape."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        server: Server,
+        watch: LoopWatch,
+        cluster: str,
+        certificate: Certificate | None = None,
+    ) -> None:
+        self._certificate = certificate
+        self._broker, self._server, self._watch = broker, server, watch
+        self._node = (cluster, _TYPE, broker.hello().broker)
+        self.registry = CollectorRegistry()
+        self._latency = Histogram(
+            "rocketmq_rpc_latency",
+            "Duration of calls in seconds.",
+            (*_NODE, "request_code", "response_code"),
+            registry=self.registry,
+        )
+        server.observe = self._observe
+        self.registry.register(self)
+
+    def _observe(self, call: str, status: str, seconds: float) -> None:
+        self._latency.labels(*self._node, call, status).observe(seconds)
+
+    @property
+    def notice(self) -> str:
+        """A notice for operators, appended to the reply of /health; empty if there is none."""
+        count = self._broker.damaged
+        return f", but groups could not receive {count} damaged messages" if count else ""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current values, for the registry."""
+        state, server = self._broker.running(), self._server
+        yield self._gauge("rocketmq_broker_permission", "6: read and write, 4: read.",
+                          state.permission)  # fmt: skip
+        yield self._gauge("rocketmq_storage_size", "Size of the log in bytes.",
+                          self._broker.log_bytes())  # fmt: skip
+        yield self._gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not flushed yet.",
+                          state.published - state.flushed)  # fmt: skip
+        yield self._gauge("rocketmq_storage_dispatch_behind_bytes",
+                          "Bytes that are not dispatched to the queues yet.",
+                          state.published - state.dispatched)  # fmt: skip
+        yield self._counter("rocketmq_throughput_in", "Bytes appended to the log.", state.published)
+        yield self._gauge("rocketmq_consumer_connections", "Clients that wait for changes.",
+                          server.limits.parked.total)  # fmt: skip
+        yield self._gauge("pyrocket_bytes_in_memory", "Bytes of requests and replies in memory.",
+                          server.limits.held())  # fmt: skip
+        yield self._counter("pyrocket_stalled_streams",
+                            "Streams cancelled because the client stopped reading or sending.",
+                            server.limits.stalled)  # fmt: skip
+        yield self._counter("pyrocket_event_loop_held",
+                            "Callbacks that blocked the event loop for more than 20 ms.",
+                            self._watch.count)  # fmt: skip
+        yield self._counter("pyrocket_damaged_messages",
+                            "Damaged messages that a consumer group could not receive.",
+                            self._broker.damaged)  # fmt: skip
+        yield self._counter("pyrocket_dropped_traces",
+                            "Records of the message trace that were not stored.",
+                            self._broker.dropped_traces)  # fmt: skip
+        if self._certificate is not None:
+            yield self._gauge("pyrocket_certificate_expiry_seconds",
+                              "When the TLS certificate expires, in seconds since the epoch.",
+                              self._certificate.expiry_s)  # fmt: skip
+        yield self._failed_rounds()
+        yield self._messages()
+        yield from self._lags()
+
+    def _failed_rounds(self) -> Metric:
+        metric = CounterMetricFamily(
+            "pyrocket_failed_rounds",
+            "Rounds of the broker's threads that failed and are retried.",
+            labels=(*_NODE, "thread"),
+        )
+        for thread, count in self._broker.failed_rounds().items():
+            metric.add_metric((*self._node, thread), count)
+        return metric
+
+    def _messages(self) -> Metric:
+        metric = CounterMetricFamily(
+            "rocketmq_messages_in", "Messages appended to a topic.", labels=_TOPIC
+        )
+        source, name = self._broker.source, self._node[2]
+        for topic in source.topics():
+            count = sum(each.maximum for each in source.bounds([topic]).values())
+            is_system = str(is_system_topic(topic, name)).lower()
+            metric.add_metric((*self._node, topic, is_system), count)
+        return metric
+
+    def _lags(self) -> Iterator[Metric]:
+        metrics = {
+            name: GaugeMetricFamily(f"rocketmq_consumer_{name}", about, labels=_GROUP)
+            for name, about in _LAGS.items()
+        }
+        for lag in self._broker.lags():
+            labels = (*self._node, lag.group, lag.topic, str(lag.is_retry).lower())
+            values = {
+                "lag_messages": sum(one.lag for one in lag.queues),
+                "lag_latency": max((one.delay_ms for one in lag.queues), default=0),
+                "inflight_messages": sum(one.in_flight for one in lag.queues),
+                "ready_messages": sum(one.ready for one in lag.queues),
+            }
+            for name, value in values.items():
+                metrics[name].add_metric(labels, value)
+        yield from metrics.values()
+
+    def _gauge(self, name: str, about: str, value: float) -> Metric:
+        metric = GaugeMetricFamily(name, about, labels=_NODE)
+        metric.add_metric(self._node, value)
+        return metric
+
+    def _counter(self, name: str, about: str, value: float) -> Metric:
+        metric = CounterMetricFamily(name, about, labels=_NODE)
+        metric.add_metric(self._node, value)
+        return metric
+
+
+class MonitoringServer:
+    """Serves /metrics and /health in its own threads until `close`."""
+
+    def __init__(self, host: str, port: int, metrics: Metrics, trouble: Callable[[], str]) -> None:
+        """`trouble` returns the reason why the broker is not ready, or an empty string.
+
+        Raises OSError if the port is in use.
+        """
+        self._server = ThreadingHTTPServer((host, port), _handler(metrics, trouble))
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        threading.Thread(
+            target=self._server.serve_forever, name="pyrocket-metrics", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S
+
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+            elif self.path == "/health":
+                reason = _reason(trouble)
+                text = reason or f"ready{metrics.notice}"
+                self._reply(503 if reason else 200, f"{text}\n".encode())
+            else:
+                self._reply(404, b"Not found. Use /metrics or /health.\n")
+
+        def _reply(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+            """Log nothing, because scrapes are frequent."""
+
+    return Handler
+
+
+def _reason(trouble: Callable[[], str]) -> str:
+    try:
+        return trouble()
+    except (PyrocketError, OSError) as error:
+        return str(error)

@@ -1,0 +1,288 @@
+"""Runs a broker process: opens the store, listens, and stops cleanly on SIGTERM and SIGINT."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from pyrocket.base.arguments import check_advertised, parse_address
+from pyrocket.broker.access import SignatureAge, watch_access
+from pyrocket.broker.broker import Broker, running_state
+from pyrocket.broker.files import read_file, refuse_if_others_can_read
+from pyrocket.broker.settings import CODE as SETTING
+from pyrocket.broker.settings import PLAIN, Settings, is_loopback
+from pyrocket.disk.layout import Layout
+from pyrocket.errors import OptionError, StoreLockedError
+from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
+from pyrocket.server.call_server import CallServer
+from pyrocket.server.gate import Gate
+from pyrocket.server.limits import LoopWatch
+from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
+from pyrocket.server.server import Server
+from pyrocket.server.tls import Certificate
+from pyrocket.store import Store
+from pyrocket.wire.channel import Credentials
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.2
+
+
+def open_store(directory: str, settings: Settings) -> Store:
+    """Open the store exclusively; wait up to `settings.wait` seconds for other writers.
+
+    Raises StoreLockedError (STORE_IN_USE), and the errors of `Store.open`.
+    """
+    end = time.monotonic() + settings.wait
+    while True:
+        with suppress(StoreLockedError):
+            return _open(directory, settings)
+        if time.monotonic() + _POLL_S > end:
+            return _open(directory, settings)
+        time.sleep(_POLL_S)
+
+
+def _open(directory: str, settings: Settings) -> Store:
+    return Store.open(directory, create=True, config=settings.store_config())
+
+
+def serve(directory: str, settings: Settings) -> bool:
+    """Serve the store until SIGTERM or SIGINT; return False if a write or an fsync has failed.
+
+    Raises OptionError for invalid settings, before anything is served.
+    """
+    check_exposure(settings)
+    credentials = check_name_servers(settings)
+    if settings.ignored:
+        _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
+    age = SignatureAge(settings.signature_age)
+    access = watch_access(settings.users, age) if settings.users else None
+    certificate = certificate_of(settings)
+    store = open_store(directory, settings)
+    try:
+        broker = Broker(
+            store,
+            staging_percent=settings.staging_percent,
+            max_request_bytes=settings.request_bytes,
+            checks=settings.check_policy(),
+            trace_topic=settings.trace_topic if settings.trace else "",
+            auto_create_groups=settings.creates_groups,
+        )
+    except BaseException:
+        store.close()
+        raise
+    try:
+        gate = Gate(access.current if access else None, lambda: broker.source.topics())
+        run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
+    finally:
+        broker.close()
+    failed = running_state(store.path, is_disk_full=False).write_error
+    _log.info("the store is closed%s", ", and is recovered when it is opened" if failed else "")
+    return not failed
+
+
+def run_loop(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` in an event loop whose callbacks are watched."""
+    # Exclude the objects created so far from garbage collection: scanning them would block the
+    # event loop.
+    gc.collect()
+    gc.freeze()
+    watch = LoopWatch()
+    loop = asyncio.SelectorEventLoop(watch)
+    try:
+        loop.run_until_complete(main(watch))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _serve(
+    broker: Broker,
+    gate: Gate,
+    certificate: Certificate | None,
+    credentials: Credentials,
+    settings: Settings,
+    watch: LoopWatch,
+) -> None:
+    stopping = stop_signal()
+    server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
+    listens = [listen_at(server, address, certificate) for address in settings.listen]
+    address = settings.advertise or next(iter(listens), "")
+    server.advertise_host(address)
+    topics = RegisteredTopics(broker.store, settings.cluster_name, address)
+    if settings.nameserver:
+        server.advertise(address, listens)
+    registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
+
+    def trouble() -> str:
+        if server.is_stopping:
+            return "stopping"
+        return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
+
+    with (
+        logging_expiry(certificate),
+        _monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
+    ):
+        await server.start()
+        # In a thread, because it waits for the disk.
+        running = RunningBroker(os.getpid(), listens, metrics)
+        await asyncio.to_thread(_write_broker_file, broker_file, running)
+        try:
+            await asyncio.to_thread(registrar.start)
+            _log.info("serving %s at %s", broker.path, ", ".join(listens))
+            if not settings.users:
+                _log.warning("no users are configured: every client has all rights")
+            await stopping.wait()
+            _log.info("stopping: running calls have %g s to complete", settings.drain)
+        finally:
+            await asyncio.to_thread(registrar.stop)
+            await server.stop(settings.drain)
+            await asyncio.to_thread(broker_file.delete)
+
+
+def _write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
+    try:
+        file.write(running)
+    except OSError as error:  # A broker can be started on a full disk.
+        _log.warning("commands on this machine do not find the broker: %s", error)
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
+
+
+@contextmanager
+def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
+    """Log the expiry of the certificate, if there is one: now, and during a `with` block."""
+    if certificate is None:
+        yield
+        return
+    certificate.log_if_it_expires()
+    task = asyncio.ensure_future(certificate.log_expiry())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+@contextmanager
+def _monitoring(
+    broker: Broker,
+    server: Server,
+    watch: LoopWatch,
+    settings: Settings,
+    certificate: Certificate | None,
+    trouble: Callable[[], str],
+) -> Iterator[str]:
+    """Serve /metrics and /health; yield their address, or an empty string."""
+    address = settings.metrics
+    if not address:
+        yield ""
+        return
+    from pyrocket.server.monitoring import Metrics, MonitoringServer
+
+    host, _, port = address.rpartition(":")
+    try:
+        found = MonitoringServer(
+            host.strip("[]"),
+            int(port),
+            Metrics(broker, server, watch, settings.cluster_name, certificate),
+            trouble,
+        )
+    except (OSError, ValueError, OverflowError):
+        raise _unusable(address, "--metrics") from None
+    try:
+        yield f"{host}:{found.port}"
+    finally:
+        found.close()
+
+
+def check_name_servers(settings: Settings) -> Credentials:
+    """Return the broker's credentials at name servers.
+
+    Raises OptionError (ADDRESS_INVALID, ADVERTISE_UNSPECIFIED, BROKER_SETTING).
+    """
+    if not settings.nameserver:
+        return Credentials()
+    for address in settings.nameserver:
+        parse_address(address)
+    first = next(iter(settings.listen), "").removeprefix(PLAIN)
+    check_advertised(settings.advertise or f"{first.rpartition(':')[0]}:1")  # The port may be 0.
+    ca, file = settings.nameserver_ca, settings.nameserver_secret_key_file
+    if file:
+        refuse_if_others_can_read(file, code=SETTING)
+    return Credentials(
+        tls=bool(ca),
+        ca=read_file(ca, code=SETTING) if ca else None,
+        access_key=settings.nameserver_access_key,
+        secret_key=read_file(file, code=SETTING).decode().strip() if file else "",
+    )
+
+
+def check_exposure(settings: Settings) -> None:
+    """Reject addresses that other machines can reach, unless there are users and TLS.
+
+    /metrics has neither, so that its address needs `insecure`.
+    """
+    if settings.metrics and not settings.insecure and not is_loopback(settings.metrics):
+        raise OptionError(
+            f"the address {settings.metrics} of /metrics can be reached from other machines, and"
+            " needs no credentials.",
+            remedy="Use --metrics 127.0.0.1:PORT, or --insecure.",
+            code="BROKER_EXPOSED",
+        )
+    if settings.insecure or (settings.users and settings.tls_certificate):
+        reachable = [] if settings.insecure else [a for a in settings.listen if PLAIN in a]
+    else:
+        reachable = [*settings.listen]
+    for address in reachable:
+        if not is_loopback(address):
+            raise OptionError(
+                f"the address {address} can be reached from other machines.",
+                remedy="Use --users, --tls-certificate and --tls-key, or --insecure.",
+                code="BROKER_EXPOSED",
+            )
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """Return the certificate of the settings, or None. Raises OptionError (BROKER_CERTIFICATE)."""
+    if bool(settings.tls_certificate) != bool(settings.tls_key):
+        raise OptionError(
+            "a certificate and its key must be given together.",
+            remedy="Use both --tls-certificate and --tls-key.",
+            code="BROKER_CERTIFICATE",
+        )
+    if not settings.tls_certificate:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
+
+
+def listen_at(server: CallServer, address: str, certificate: Certificate | None) -> str:
+    """Open a port; return its address. Raises OptionError (BROKER_ADDRESS)."""
+    bare = address.removeprefix(PLAIN)
+    credentials = certificate.credentials() if certificate and bare == address else None
+    try:
+        port = server.listen(bare, credentials)
+    except RuntimeError:
+        raise _unusable(bare, "--listen") from None
+    return f"{bare.rpartition(':')[0]}:{port}"
+
+
+def _unusable(address: str, flag: str) -> OptionError:
+    """Return the error for an address that the process cannot listen at."""
+    return OptionError(
+        f"the address {address} cannot be used: the port is in use, or the host is not an address"
+        " of this machine.",
+        remedy=f"Choose another {flag}, or stop the process that uses the port.",
+        code="BROKER_ADDRESS",
+    )

@@ -1,0 +1,130 @@
+"""Serves a broker over gRPC."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+
+from pyrocket.broker.broker import Broker
+from pyrocket.broker.settings import Settings
+from pyrocket.engine.received import ReceivedRecords
+from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.server.call_server import DEFAULTS, CallServer
+from pyrocket.server.clients import ClientsService
+from pyrocket.server.gate import Gate
+from pyrocket.server.health import Health
+from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.messaging.caller import host_of_peer, parse_host
+from pyrocket.server.messaging.service import MessagingService
+from pyrocket.server.service import SERVICE, BulkService, Call
+from pyrocket.server.threads import Work
+from pyrocket.server.version_feed import VersionFeed
+from pyrocket.store import call_on_change
+from pyrocket.values.source import Version
+from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.messages import put
+
+
+class Server(CallServer):
+    """Serves one broker. Created and used inside an event loop."""
+
+    def __init__(
+        self, broker: Broker, gate: Gate | None = None, settings: Settings = DEFAULTS
+    ) -> None:
+        super().__init__(gate or Gate(), settings)
+        self._broker, self._listens = broker, False
+        self._feed = VersionFeed(broker.version)
+        call_on_change(broker.store, self._feed.changed)
+        calls = BulkService(broker).calls()
+        handlers = {call.name: self.handler_of(call) for call in calls}
+        handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
+        self._clients = ClientsService(broker, self._gate, self, settings)
+        self._messaging = MessagingService(broker, self._gate, self, settings)
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, handlers),
+                self._clients.handlers(),
+                self._messaging.handlers(),
+                Health(self, lambda: broker.trouble).handlers(),
+            )
+        )
+
+    def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+        """Open a port; the first address is the broker's until `advertise_host`."""
+        port = super().listen(address, credentials)
+        if not self._listens:
+            self.advertise_host(f"{address.rpartition(':')[0]}:{port}")
+        self._listens = True
+        return port
+
+    def advertise_host(self, address: str) -> None:
+        """Set the address in the offset ids of messages; see `Broker.advertise`."""
+        if (host := parse_host(address)) is not None:
+            self._broker.advertise(host)
+
+    def admitted(
+        self, call: Call, request: bytes, origin: Origin
+    ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+        """Authorize a call; add the address of the client to the arguments of a send."""
+        arguments, visible = super().admitted(call, request, origin)
+        if call.has_born_host:
+            arguments["born_host"] = host_of_peer(origin.peer)
+        return arguments, visible
+
+    def advertise(self, address: str, listens: Sequence[str]) -> None:
+        """Set the address at which clients of name servers reach the broker."""
+        self._messaging.routes.advertise(address, listens)
+
+    async def stop(self, seconds: float = 30) -> None:
+        """Accept no new calls, and cancel running calls after `seconds`."""
+        self._stopping.set()
+        self._feed.stop()
+        self._clients.stop()
+        self._messaging.stop()
+        await super().stop(seconds)
+
+    def handler_of(self, call: Call) -> grpc.RpcMethodHandler:
+        """Return the handler of a call that its `answer` answers."""
+
+        async def reply(incoming: Incoming) -> bytes:
+            return await self._reply_to_blocks(call, incoming)
+
+        return self.handler(call.name, reply) if call.takes_blocks else super().handler_of(call)
+
+    async def _reply_to_blocks(self, call: Call, incoming: Incoming) -> bytes:
+        await incoming.start_upload()
+        head = await incoming.block()
+        arguments, _ = await self.run(
+            lambda: self.admitted(call, head, incoming.origin), Work.WRITE
+        )
+        records = await self._checked(arguments.pop("topics"), incoming)
+        return await self.encoded(incoming, call, lambda: call.answer(**arguments, records=records))
+
+    async def _checked(self, topics: Mapping[str, int], incoming: Incoming) -> ReceivedRecords:
+        """Return the records of all blocks; a thread checks a block while the next one arrives."""
+        batches: list[EncodedBatch] = []
+        checking: Awaitable[EncodedBatch] | None = None
+        try:
+            while block := await incoming.block():
+                if checking is not None:
+                    batches.append(await checking)
+                checking = self.run(partial(self._broker.sink.check, topics, block), Work.WRITE)
+        finally:
+            if checking is not None:
+                batches.append(await asyncio.shield(checking))
+        return ReceivedRecords(topics, batches)
+
+    async def _watch(self, incoming: Incoming) -> None:
+        """Send each new version until the client disconnects or the server stops."""
+        await incoming.request()
+        incoming.release_requests()
+        with incoming.parked():
+            kind = message_class("pyrocket.v1.Version")
+            sent: Version | None = None
+            while (version := await self._feed.after(sent)) is not None:
+                message = kind()
+                put(message, version)
+                await incoming.send(message.SerializeToString())
+                sent = version

@@ -1,0 +1,4 @@
+"""The values that rooms pass to each other.
+
+They need no file, thread or connection, and import nothing but `errors`.
+"""

@@ -1,0 +1,32 @@
+"""Compiles the `.proto` files of this folder.
+
+Run `python -m pyrocket.wire.proto` after each change.
+Needs grpcio-tools. The output is committed; a test checks that it is up to date.
+"""
+
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+COMPILED = "descriptors.bin"
+STUBBED = ("pyrocket.proto", "health.proto")
+"""The files whose messages have type stubs, `*_pb2.pyi`, although no such module exists."""
+
+
+def compile_protos(folder: Path) -> None:
+    """Write all files as one FileDescriptorSet, and the type stubs, to a folder."""
+    from grpc_tools import protoc
+
+    well_known = Path(protoc.__file__).parent / "_proto"
+    files = sorted(path.name for path in FOLDER.glob("*.proto"))
+    places = ["protoc", f"-I{FOLDER}", f"-I{well_known}"]
+    for arguments in (
+        ["--include_imports", f"--descriptor_set_out={folder / COMPILED}", *files],
+        [f"--pyi_out={folder}", *STUBBED],
+    ):
+        if done := protoc.main([*places, *arguments]):
+            sys.exit(done)
+
+
+if __name__ == "__main__":
+    compile_protos(FOLDER)
