@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import hypothesis
@@ -34,14 +35,25 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 
 
 def pytest_collection_modifyitems(items):
-    """Mark tests that use Spark, so that `-m "not spark"` is quick, and run the longest tests
-    first. These are crash tests and slow ones; no worker should still run one when all other
-    workers are done.
+    """Mark tests that use Spark, so that `-m "not spark"` is quick, and let each worker run the
+    longest tests first. These are crash tests and slow ones; no worker should still run one when
+    all other workers are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("crash", "slow"))))
+    long, short = [], []
+    for item in items:
+        is_long = any(map(item.get_closest_marker, ("crash", "slow")))
+        (long if is_long else short).append(item)
+    # Each worker begins with an equal part of the tests; others are moved between workers later.
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    bounds = [len(short) * number // workers for number in range(workers + 1)]
+    items[:] = [
+        item
+        for number, (first, last) in enumerate(pairwise(bounds))
+        for item in (*long[number::workers], *short[first:last])
+    ]
 
 
 def pytest_collection_finish():
