@@ -15,6 +15,7 @@ from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
 from support.offsets import at
+from support.shares import TIMES
 
 TOPICS = ("t0", "t1", "t2")
 QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))
@@ -26,7 +27,9 @@ STEPS = st.one_of(
     st.tuples(st.just("die")),
 )
 EXAMPLES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30 * TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
