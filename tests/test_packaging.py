@@ -150,6 +150,7 @@ def test_spark_finds_the_source_after_an_editable_install(checkout, python, tmp_
     assert_spark_finds_it(python, tmp_path, checkout)
 
 
+@pytest.mark.heavy
 def test_spark_finds_the_source_in_a_checkout_on_pythonpath(checkout, tmp_path):
     roots = os.pathsep.join([str(checkout / "store"), str(checkout / "connector")])
     assert_spark_finds_it(sys.executable, tmp_path, checkout, PYTHONPATH=roots)

@@ -26,7 +26,7 @@ from pyrocket.engine.key_lookup import Lookup
 from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
-from pyrocket.engine.snapshot import Progress, SnapshotReport, take_snapshot
+from pyrocket.engine.snapshot import CopyProgress, SnapshotReport, take_snapshot
 from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.engine.writer import Writer
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
@@ -253,7 +253,7 @@ class Store:
         return self._services.clean(hours=hours, total_bytes=total_bytes, dry_run=dry_run)
 
     def snapshot(
-        self, target: str | PathLike[str], progress: Progress | None = None
+        self, target: str | PathLike[str], progress: CopyProgress | None = None
     ) -> SnapshotReport:
         """Copy the store, even while it is in use, to `target`, which must be missing or empty.
 

@@ -1,4 +1,4 @@
-"""Benchmarks run in a small size with the slow tests, and in a large size with `-m bench`. A small
+"""Benchmarks run in a small size with the heavy tests, and in a large size with `-m bench`. A small
 run only shows that a benchmark works; its figures are meaningless and not checked. Figures are
 printed beside a reference from the same run. A large run fails if it misses an aim.
 """
@@ -14,7 +14,7 @@ from bench.pairs import Report
 
 @pytest.fixture(
     params=[
-        pytest.param("small", marks=pytest.mark.slow),
+        pytest.param("small", marks=pytest.mark.heavy),
         pytest.param("large", marks=pytest.mark.bench),
     ]
 )

@@ -86,7 +86,7 @@ def compare(ours, reference, rounds):
 LARGE = pytest.mark.bench
 ROWS = {1024: 300_000, 100: 1_000_000}
 READS = [
-    pytest.param("small", 1024, None, marks=pytest.mark.slow),
+    pytest.param("small", 1024, None, marks=pytest.mark.heavy),
     *(
         pytest.param("large", size, schema, marks=LARGE)
         for size in (1024, 100)

@@ -3,7 +3,7 @@
 import pytest
 from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.planner import batch_partitions
 from pyspark_pyrocket.transport.targets import opened_source, target_at
 
@@ -64,7 +64,7 @@ def test_a_read_can_have_more_tasks_than_queues(skewed, spark):
 
 def test_a_queue_without_new_messages_gets_no_task(skewed):
     with opened_source(target_at(skewed.path)) as source:
-        subscription = Subscription(("t",))
+        subscription = SubscribedTopics(("t",))
         options = ReadOptions(
             path=skewed.path, subscription=subscription, splitting=Splitting(coalesce=False)
         )

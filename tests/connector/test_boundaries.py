@@ -10,11 +10,12 @@ from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.positions import EARLIEST, LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
 from support.offsets import at
+from support.shares import TIMES
 
 TOPICS = ("t0", "t1", "t2")
 QUEUES = st.tuples(st.sampled_from(TOPICS), st.integers(0, 3))
@@ -26,7 +27,9 @@ STEPS = st.one_of(
     st.tuples(st.just("die")),
 )
 EXAMPLES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30 * TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -130,7 +133,7 @@ def test_after_cleaning_only_expired_messages_are_skipped_and_they_are_counted(n
 def fresh_query(numbers, word, policy):
     options = ReadOptions(
         path="/s",
-        subscription=Subscription(pattern="t."),
+        subscription=SubscribedTopics(pattern="t."),
         span=Span(OffsetChoice("startingOffsets", word)),
         loss=LossPolicy(policy=policy),
     )

@@ -1,16 +1,14 @@
 """Messages that were deleted before Spark read them, under every policy."""
 
 import shutil
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from pyrocket import Retention
 from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
-from support.stores import SMALL, batch, set_disk_usage
+from support.stores import SMALL, set_disk_usage
 
 
 @pytest.fixture
@@ -60,43 +58,6 @@ def test_a_job_that_was_down_while_its_messages_expired_continues(small, stream)
     stream.drain(onDataLoss="skip")
     assert offsets(stream) == [*range(10), *range(first, 70)]
     assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
-
-
-def test_a_job_that_was_down_can_skip_all_existing_messages(small, stream):
-    small.send(*texts(0, 10), queue=0)
-    stream.drain()
-    small.send(*texts(10, 60), queue=0)
-    clean(small)
-    assert stream.drain(onDataLoss="latest") == [0]
-    assert lost(stream) == [{"t": {"broker-a": {"0": 60}}}]
-    small.send("new", queue=0)
-    assert stream.drain() == [1]
-    assert offsets(stream) == [*range(10), 70]
-
-
-def test_fail_on_data_loss_fails_after_retention_has_deleted_messages(small, stream):
-    """Another writer's file cleaning deletes them."""
-    small.send(*texts(0, 10), queue=0)
-    stream.drain(failOnDataLoss="true")
-    small.send(*texts(10, 60), queue=0)
-    keeps_little = replace(SMALL, retention=Retention(total_bytes=SMALL.log_file_bytes))
-    with small.store(keeps_little) as store:
-        store.append_batch(batch([b"last"], 0), topic="t")
-        first = store.min_offset("t", 0)
-    assert first > 10
-    with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*offset 10"):
-        stream.drain()
-    stream.drain(failOnDataLoss="false")
-    assert offsets(stream) == [*range(10), *range(first, 71)]
-
-
-def test_a_replay_of_deleted_messages_is_an_error(small, stream):
-    small.send(*texts(0, 60), queue=0)
-    stream.drain()
-    run_again(stream)
-    clean(small)
-    with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*ha(s|ve) expired"):
-        stream.drain()
 
 
 def test_a_replay_reads_the_remaining_messages_of_its_range(small, stream):
@@ -151,15 +112,3 @@ def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
         list(asked[0].read(strict))
     left = [at for batch in asked[1].read(lenient) for at in batch.column(0).to_pylist()]
     assert left == list(range(first, 60))
-
-
-def test_a_recreated_topic_of_the_same_name_does_not_block_the_query(small, stream):
-    small.send(*texts(0, 10), queue=0)
-    stream.drain()
-    with small.store() as store:
-        store.topics.delete("t")
-    small.create(queues=1).send("new", queue=0)
-    with pytest.raises(PySparkException, match=r"TOPIC_RECREATED.*onDataLoss"):
-        stream.drain()
-    assert stream.drain(onDataLoss="skip") == [1]
-    assert stream.output()[-1] == ("t", 0, 10, "new")

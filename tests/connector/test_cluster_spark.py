@@ -89,6 +89,7 @@ def test_a_stream_survives_restarts_of_a_broker_and_continues_exactly(cluster, s
     assert stream.output() == sorted(cluster.sent)
 
 
+@pytest.mark.heavy
 def test_an_exactly_once_sink_keeps_to_its_broker(cluster, spark, tmp_path):
     cluster.send(A, "a")
     cluster.send(B, "b")

@@ -17,6 +17,7 @@ from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.broker_process import RestartableBroker, running
 from support.certificates import write_certificate
+from support.shares import share
 from support.stores import batch
 from support.transports import disconnect
 
@@ -210,7 +211,7 @@ def test_an_idle_query_waits_for_a_change_until_spark_runs_a_micro_batch(
     client.close()
 
 
-@pytest.mark.parametrize("to_endpoint", [True, False])
+@pytest.mark.parametrize("to_endpoint", share([True, False], 1))
 def test_a_checkpoint_moves_between_path_and_endpoint(box, spark, tmp_path, to_endpoint):
     """The query resumes at its offsets, and the last micro-batch is published once."""
     box.create(queues=2)

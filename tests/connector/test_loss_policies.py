@@ -12,7 +12,7 @@ from pyrocket.errors import (
 from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_planner import (
@@ -28,7 +28,7 @@ GO_ON = ("skip", "earliest", "latest")
 def options(policy, subscription=None):
     return ReadOptions(
         path="/s",
-        subscription=subscription or Subscription(("t",)),
+        subscription=subscription or SubscribedTopics(("t",)),
         loss=LossPolicy(policy=policy),
     )
 

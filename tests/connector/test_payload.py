@@ -229,6 +229,7 @@ def test_a_struct_column_survives_a_round_trip(spark, box):
     assert back.select("payload.*").collect() == frame.select("payload.*").collect()
 
 
+@pytest.mark.heavy
 def test_a_stream_is_written_as_json(spark, box, tmp_path):
     box.create(queues=1).send('{"id":1,"zz":2}', '{"id":2}', queue=0)
     source = spark.readStream.format("pyrocket").options(**box.options, startingOffsets="earliest")

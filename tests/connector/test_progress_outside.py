@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
 from pyspark.errors import StreamingQueryException
+from support.shares import share
 
 
 def committed(box, group="billing"):
@@ -73,17 +74,6 @@ def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_pa
     assert seen == ["a", "b"] * 2
 
 
-def test_a_lost_checkpoint_is_replaced_by_the_offsets_of_a_group(box, stream, tmp_path):
-    box.create(queues=1)
-    box.send("a", "b")
-    stream.drain(commitToGroup="billing")
-    box.send("c")
-    stream.folder = tmp_path / "again"
-    assert stream.drain(startingOffsets="committed", group="billing") == [1]
-    assert stream.bodies() == ["c"]
-    assert committed(box) == {0: 3}
-
-
 def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, stream):
     box.create(queues=1)
     box.send("a", "b")
@@ -97,30 +87,7 @@ def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, s
     assert stream.batches("commits") == [0, 1, 2, 3]
 
 
-def test_offsets_that_mismatch_after_cleaning_need_no_new_checkpoint(box, stream):
-    """A planned micro-batch whose messages were deleted would be retried forever."""
-    box.create(queues=1)
-    box.send("a", "b")
-    stream.drain()
-    box.send("c", "d")
-    stream.drain()
-    stream.forget_commit(1)
-    for name in ("1", ".1.crc"):
-        (stream.folder / "out/_spark_metadata" / name).unlink(missing_ok=True)
-    with Store.open(box.path) as store:
-        store.topics.delete("t")
-    box.create(queues=1)
-    with pytest.raises(StreamingQueryException, match="TOPIC_RECREATED"):
-        stream.drain()
-    checkpoint = stream.folder / "checkpoint"
-    done = command("reset", checkpoint, "--store", box.path, "--to", "earliest", "--yes")
-    assert done["replaces"] == [1]
-    box.send("new")
-    assert stream.drain() == [0, 1]
-    assert stream.bodies()[-1] == "new"
-
-
-@pytest.mark.parametrize("kind", ["offsets", "commits"])
+@pytest.mark.parametrize("kind", share(["offsets", "commits"], 1))
 def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box, stream, kind):
     box.create(queues=1)
     box.send("a")
@@ -138,6 +105,7 @@ def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box
     assert stream.bodies() == ["a", "b", "c"]
 
 
+@pytest.mark.heavy
 def test_the_state_of_a_query_survives_a_reset(spark, box, tmp_path):
     box.create(queues=1)
     box.send("a", "b")

@@ -10,7 +10,7 @@ from pyrocket.errors import (
 )
 from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_offset import StreamOffset
@@ -19,7 +19,7 @@ from support.offsets import BROKER, offsets, span
 
 
 def options(*topics, **changes):
-    return ReadOptions(path="/s", subscription=Subscription(topics or ("t",)), **changes)
+    return ReadOptions(path="/s", subscription=SubscribedTopics(topics or ("t",)), **changes)
 
 
 def test_messages_deleted_before_they_were_read_are_data_loss(numbers):

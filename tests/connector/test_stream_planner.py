@@ -7,7 +7,7 @@ from pyrocket.errors import InvalidInputError, TopicNotFoundError
 from pyspark_pyrocket.options.positions import LATEST, OffsetChoice
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
@@ -25,7 +25,7 @@ def at_most(rows):
 
 
 def options(*topics, wait=False, **changes):
-    return ReadOptions(path="/s", subscription=Subscription(topics or ("t",), wait), **changes)
+    return ReadOptions(path="/s", subscription=SubscribedTopics(topics or ("t",), wait), **changes)
 
 
 def test_a_new_query_starts_at_the_configured_offsets(numbers):
@@ -112,7 +112,7 @@ def test_a_topic_created_later_is_read_from_its_first_message(numbers):
 def test_no_matching_topic_is_an_error(numbers):
     with pytest.raises(TopicNotFoundError, match="'u'"):
         initial_offset(numbers(t={0: (0, 1)}), options("u", "v"))
-    asked = ReadOptions(path="/s", subscription=Subscription(pattern="u.*"))
+    asked = ReadOptions(path="/s", subscription=SubscribedTopics(pattern="u.*"))
     with pytest.raises(TopicNotFoundError, match=r"'u\.\*'"):
         initial_offset(numbers(t={0: (0, 1)}), asked)
 
@@ -140,7 +140,7 @@ def test_topics_that_a_query_waits_for_have_no_queues_until_they_exist(numbers, 
 
 def test_a_pattern_may_wait_for_its_first_topic(numbers):
     store = numbers(t={0: (0, 1)})
-    asked = ReadOptions(path="/s", subscription=Subscription(wait=True, pattern="u.*"))
+    asked = ReadOptions(path="/s", subscription=SubscribedTopics(wait=True, pattern="u.*"))
     initial = initial_offset(store, asked)
     assert initial.offsets.by_topic() == {}
     store.grow("u1", 0, 3)

@@ -5,7 +5,7 @@ from pyrocket import QueueOffsets
 from pyrocket.errors import DataLossError, OffsetOutOfRangeError, TopicRecreatedError
 from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.stream_planner import initial_offset, latest_offset, next_offset
 from support.offsets import BROKER, offsets
 
@@ -15,7 +15,7 @@ GO_ON = ("skip", "earliest", "latest")
 def options(policy, subscription=None):
     return ReadOptions(
         path="/s",
-        subscription=subscription or Subscription(("t",)),
+        subscription=subscription or SubscribedTopics(("t",)),
         loss=LossPolicy(policy=policy),
     )
 
@@ -55,7 +55,7 @@ def test_a_removed_queue_that_was_cleaned_before_it_was_read_is_a_loss(numbers):
 
 def test_an_assigned_queue_that_was_removed_is_read_to_its_end(numbers):
     store = numbers(t={0: (0, 1), 1: (0, 4)})
-    asked = Subscription(("t",), queues={"t": (1,)})
+    asked = SubscribedTopics(("t",), queues={"t": (1,)})
     start = initial_offset(store, options(FAIL, asked))
     store.known["t"].pop(1)
     store.left["t", 1] = QueueOffsets(0, 4)
@@ -89,7 +89,7 @@ def test_a_deleted_topic_that_is_subscribed_by_name_fails_even_if_it_was_read_co
 
 def test_a_deleted_topic_of_a_pattern_is_a_loss_if_it_had_unread_messages(numbers):
     store = numbers(t1={0: (0, 10)}, t2={0: (0, 5)})
-    asked = Subscription(pattern="t.*")
+    asked = SubscribedTopics(pattern="t.*")
     start, _ = store.step(
         initial_offset(store, options(FAIL, asked)),
         options(FAIL, asked),
@@ -139,10 +139,10 @@ def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on,
 
 def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):
     for asked in (
-        Subscription(("t",)),
-        Subscription(("t", "u"), wait=True),
-        Subscription(pattern="t"),
-        Subscription(("t",), queues={"t": (0,)}),
+        SubscribedTopics(("t",)),
+        SubscribedTopics(("t", "u"), wait=True),
+        SubscribedTopics(pattern="t"),
+        SubscribedTopics(("t",), queues={"t": (0,)}),
     ):
         store = numbers(t={0: (0, 3)})
         start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
@@ -153,7 +153,9 @@ def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):
         assert end.topic_ids["t"] == {BROKER: "another"}
 
 
-@pytest.mark.parametrize("asked", [Subscription(pattern="t"), Subscription(("t",), wait=True)])
+@pytest.mark.parametrize(
+    "asked", [SubscribedTopics(pattern="t"), SubscribedTopics(("t",), wait=True)]
+)
 def test_a_topic_that_may_be_deleted_once_read_may_also_be_created_again(numbers, asked):
     store = numbers(t={0: (0, 3), 1: (0, 0)})
     start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
@@ -170,7 +172,7 @@ def test_a_topic_that_may_be_deleted_once_read_may_also_be_created_again(numbers
 @pytest.mark.parametrize("minimum", [0, 4])
 def test_a_recreated_topic_of_a_pattern_is_a_loss_unless_it_was_read(numbers, minimum):
     """Its offsets begin after messages that were not read, or at 0 again."""
-    store, asked = numbers(t={0: (0, 3)}), Subscription(pattern="t")
+    store, asked = numbers(t={0: (0, 3)}), SubscribedTopics(pattern="t")
     start, _ = store.step(initial_offset(store, options(FAIL, asked)), options(FAIL, asked))
     store.grow("t", 0, minimum=minimum, maximum=9)
     store.ids["t"] = "another"

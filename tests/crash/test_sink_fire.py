@@ -93,12 +93,9 @@ def under_fire(folder, kills, seed):
     return fire.hits
 
 
-FEW = [("process", "records in part"), ("jvm", "publication done")]
-
-
-def test_batches_are_published_once_under_a_few_kills(tmp_path):
+def test_a_batch_is_published_once_although_a_process_is_killed(tmp_path):
     """`-m heavy` kills many more."""
-    assert under_fire(tmp_path, FEW, 0).total() == len(FEW)
+    assert under_fire(tmp_path, [("process", "records in part")], 0).total() == 1
 
 
 PARTS = 8

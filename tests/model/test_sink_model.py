@@ -9,6 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from model.test_store_model import ROWS, StoreMachine
 from pyrocket.disk import io
 from pyrocket.errors import SinkError, StoreUnavailableError
+from support.shares import TIMES
 from support.sinks import numbered, stage
 
 SINKS = st.sampled_from(["one", "two"])
@@ -173,9 +174,7 @@ class SinkMachine(StoreMachine):
 
 TestSink = SinkMachine.TestCase
 TestSink.settings = settings(
-    # Fixed examples are few, because repeating them finds nothing new; PYROCKET_EXPLORE=1 generates
-    # new examples.
-    max_examples=15 if settings.default.derandomize else 25,
+    max_examples=8 * TIMES,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -27,6 +27,7 @@ from pyrocket.errors import (
     TopicNotFoundError,
 )
 from pyrocket.tools.verify.verify import verify
+from support.shares import TIMES
 from support.stores import FakeClock, batch, bodies, log_files, message, reboot
 
 CONFIG = StoreConfig(log_file_bytes=4096, queue_file_entries=5)
@@ -282,9 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    # Fixed examples are few, because repeating them finds nothing new; PYROCKET_EXPLORE=1 generates
-    # new examples.
-    max_examples=25 if settings.default.derandomize else 40,
+    max_examples=10 * TIMES,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

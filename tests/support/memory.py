@@ -33,7 +33,7 @@ from pyrocket import (
     StoreConfig,
     TopicConfig,
 )
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     StoreNotFoundError,
@@ -131,7 +131,7 @@ class MemoryBroker:
         return self.topics[topic]
 
     def route(self, topic):
-        return TopicRoute(topic, self.create(topic).write_queues)
+        return AppendRoute(topic, self.create(topic).write_queues)
 
     def append(self, batch, topic, first_queue):
         """Store the rows; return their number and bytes."""

@@ -6,7 +6,7 @@ import json
 
 from pyrocket import MessageQueue, QueueRange
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 
@@ -34,7 +34,7 @@ def offsets(topics=None, **more):
 
 def as_asked(**options):
     """Return the options for a read of topic t."""
-    return ReadOptions(path="/s", subscription=Subscription(("t",)), **options)
+    return ReadOptions(path="/s", subscription=SubscribedTopics(("t",)), **options)
 
 
 def span(topic, queue_id, start, end):

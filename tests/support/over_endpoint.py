@@ -7,13 +7,7 @@ Tests of truncated, restored and golden stores also run with both, by their own 
 QUICK = frozenset(
     {
         "test_every_column_is_read_in_its_type",
-        "test_options_select_how_bodies_are_decoded",
-        "test_the_first_action_determines_the_messages_of_a_dataframe",
-        "test_restarted_query_reads_every_message_exactly_once",
-        "test_running_query_discovers_new_queues_and_topics",
         "test_a_stream_copies_a_topic_to_another",
-        "test_fail_reports_a_deleted_topic_as_deleted",
-        "test_rows_of_all_tasks_and_topics_appear_in_one_publication",
         "test_a_micro_batch_that_was_not_published_is_published_by_its_replay",
         "test_a_view_of_a_store_in_use_shows_the_state_at_planning_time",
     }

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from pyrocket import ByteSpan, MessageQueue, QueueOffsets, SourceIdentity, TopicConfig
 from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
 
 from support.memory import MemoryBroker, MemorySource
@@ -112,7 +112,7 @@ class Numbers(MemorySource):
         """Plan one micro-batch as Spark does; return its end and the ranges of its tasks."""
         end = next_offset(
             self,
-            asked or ReadOptions(path="/s", subscription=Subscription(("t",))),
+            asked or ReadOptions(path="/s", subscription=SubscribedTopics(("t",))),
             start,
             **limits,
         )

@@ -20,7 +20,7 @@ _SIGN, _ZERO = ord("="), ord("A")
 _ALPHABET = (ascii_letters + digits + "+/").encode()
 _MAX_BYTES = 2**31 - 1
 
-Ints = npt.NDArray[np.int64]
+_Int64s = npt.NDArray[np.int64]
 
 
 def encode_column(column: pa.BinaryArray, max_bytes: int = _MAX_BYTES) -> pa.StringArray:
@@ -65,7 +65,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     return _with_nulls_of(column, values)
 
 
-def _from_parts(kind: pa.DataType, ends: Ints, data: bytes | bytearray) -> pa.Array:
+def _from_parts(kind: pa.DataType, ends: _Int64s, data: bytes | bytearray) -> pa.Array:
     """Return the array of consecutive values in `data`, which end at `ends`."""
     bounds = np.concatenate((np.zeros(1, np.int32), ends.astype(np.int32)))
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]

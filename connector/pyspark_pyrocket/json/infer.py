@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from pyspark_pyrocket.json.nesting import room_for_deep_bodies
 from pyspark_pyrocket.json.rows import parse_object
-from pyspark_pyrocket.json.values import Number, Whole
+from pyspark_pyrocket.json.values import JsonNumber, Whole
 
 MAX_LEVELS = 64
 """Maximum levels of an inferred schema: Spark's Python code recurses through schemas, with three
@@ -58,14 +58,14 @@ def _type_of(value: Any, levels: int) -> DataType:
         for item in value:
             element = _common(element, _type_of(item, levels - 1))
         return ArrayType(element)
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return _type_of_number(value)
     if isinstance(value, bool):
         return BooleanType()
     return NullType() if value is None else StringType()
 
 
-def _type_of_number(value: Number) -> DataType:
+def _type_of_number(value: JsonNumber) -> DataType:
     digits = value.lstrip("-")
     if not isinstance(value, Whole):
         return DoubleType()

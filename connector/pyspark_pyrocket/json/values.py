@@ -33,13 +33,13 @@ from pyspark.sql.types import (
 )
 
 
-class Number(str):
+class JsonNumber(str):
     """A number as it is written in the body."""
 
     __slots__ = ()
 
 
-class Whole(Number):
+class Whole(JsonNumber):
     """A number without decimal point and exponent."""
 
     __slots__ = ()
@@ -71,7 +71,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_SECONDS = (1 << 43) - 1
 
-DECODER = json.JSONDecoder(parse_float=Number, parse_int=Whole, parse_constant=Number)
+DECODER = json.JSONDecoder(parse_float=JsonNumber, parse_int=Whole, parse_constant=JsonNumber)
 """Keeps numbers as text, because their conversion depends on the requested type."""
 
 
@@ -125,7 +125,7 @@ def _members(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[str, Any
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return str(value)
     if isinstance(value, str):
         return json.dumps(text_of(value), ensure_ascii=False)
@@ -142,7 +142,7 @@ def _whole(value: Any, most: int) -> int:
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return float(value)
     if isinstance(value, str) and value in _NOT_NUMBERS:
         return _NOT_NUMBERS[value]
@@ -172,7 +172,7 @@ def _decimal(value: Any, kind: DecimalType) -> Decimal:
 
 
 def _binary(value: Any) -> bytes:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not isinstance(value, str) or isinstance(value, JsonNumber):
         raise MismatchError
     try:
         return b64decode(value, validate=True)
@@ -182,7 +182,7 @@ def _binary(value: Any) -> bytes:
 
 def _date(value: Any) -> int:
     """Return days since 1970; text after the date is ignored."""
-    if isinstance(value, str) and not isinstance(value, Number):
+    if isinstance(value, str) and not isinstance(value, JsonNumber):
         value = re.split("[ T]", value.strip(), maxsplit=1)[0]
     moment = _moment(_time(value))
     return int(moment.astype("datetime64[D]").astype(np.int64))
@@ -190,7 +190,7 @@ def _date(value: Any) -> int:
 
 def _timestamp(value: Any) -> int:
     """Return microseconds since 1970; a whole number is in seconds; text without a zone is UTC."""
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return _whole(value, _MAX_SECONDS) * 1_000_000
     quick = _usual(value)
     if quick is not None:
@@ -219,7 +219,7 @@ def _timestamp_ntz(value: Any) -> int:
 
 
 def _time(value: Any) -> re.Match[str]:
-    if not isinstance(value, str) or isinstance(value, Number):
+    if not isinstance(value, str) or isinstance(value, JsonNumber):
         raise MismatchError
     match = _TIME.fullmatch(value.strip())
     if match is None:

@@ -26,12 +26,12 @@ _MAX = 2**63 - 1
 _ROWS, _READ = "rows", "read"
 """Metadata of a field: its options, and whether `read_fields` reads it."""
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 Other = TypeVar("Other")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[Value]):
+class Kind(Generic[_Value]):
     """The kind of an option's values.
 
     values: the valid values, as lists of options print them. parse: returns the value
@@ -40,11 +40,11 @@ class Kind(Generic[Value]):
     """
 
     values: str
-    parse: Callable[[str, str], Value]
-    default: Value
+    parse: Callable[[str, str], _Value]
+    default: _Value
     shown: str = "none"
 
-    def then(self, convert: Callable[[Value], Other]) -> "Kind[Other]":
+    def then(self, convert: Callable[[_Value], Other]) -> "Kind[Other]":
         """Return the same kind with a further conversion of its values."""
         return Kind(
             self.values,
@@ -55,7 +55,7 @@ class Kind(Generic[Value]):
 
 
 @dataclass(frozen=True)
-class Option(Generic[Value]):
+class Option(Generic[_Value]):
     """One option.
 
     default: as the README prints it; if empty, the default of the kind. instead: the remedy for a
@@ -64,7 +64,7 @@ class Option(Generic[Value]):
 
     name: str
     queries: tuple[str, ...]
-    kind: Kind[Value]
+    kind: Kind[_Value]
     meaning: str
     default: str = ""
     instead: str = ""
@@ -76,7 +76,7 @@ class Option(Generic[Value]):
         """Return whether a query of this kind has the option."""
         return query in self.queries or (query == READ and self.queries != (SINK,))
 
-    def field(self) -> Value:
+    def field(self) -> _Value:
         """Return a dataclass field that holds the option's value."""
         return field(default=self.kind.default, metadata={_ROWS: (self,), _READ: True})
 
@@ -107,7 +107,7 @@ class OptionReader:
         """Return the text of an option, without surrounding spaces."""
         return self.values.get(option, default).strip()
 
-    def read(self, option: Option[Value], kind: Kind[Value] | None = None) -> Value:
+    def read(self, option: Option[_Value], kind: Kind[_Value] | None = None) -> _Value:
         """Return the value of an option, or its default. Raises OptionError.
 
         kind: the kind of its values in this query, if different from the option's own.

@@ -175,7 +175,7 @@ class TimeChoice:
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedOffsets:
     """The committed offsets of a consumer group.
 
     without: EARLIEST or LATEST, used for topics in which the group has no committed offsets.
@@ -201,7 +201,7 @@ class LastMessages:
         return f"the last {self.count} messages of each queue"
 
 
-Place = OffsetChoice | TimeChoice | Committed | LastMessages
+SpanPlace = OffsetChoice | TimeChoice | CommittedOffsets | LastMessages
 """Where a read begins or ends."""
 
 

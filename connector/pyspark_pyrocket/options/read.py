@@ -12,7 +12,7 @@ from pyspark_pyrocket.options.selection import MESSAGES, KeyLookup, Selection, V
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ReadOptions:
 
     path: str = ""
     endpoint: Endpoint = NO_ENDPOINT
-    subscription: Subscription
+    subscription: SubscribedTopics
     span: Span = field(default_factory=Span)
     loss: LossPolicy = field(default_factory=LossPolicy)
     admission: Admission = field(default_factory=Admission)
@@ -48,7 +48,7 @@ class ReadOptions:
         return cls(
             path=path,
             endpoint=Endpoint(**given.read_fields(Endpoint)),
-            subscription=Subscription.parse(given, needed=view.view == MESSAGES),
+            subscription=SubscribedTopics.parse(given, needed=view.view == MESSAGES),
             span=Span.parse(given),
             loss=LossPolicy.parse(given),
             admission=Admission.parse(given),

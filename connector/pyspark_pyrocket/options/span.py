@@ -21,10 +21,10 @@ from pyspark_pyrocket.options.option import (
 from pyspark_pyrocket.options.positions import (
     EARLIEST,
     LATEST,
-    Committed,
+    CommittedOffsets,
     LastMessages,
     OffsetChoice,
-    Place,
+    SpanPlace,
     TimeChoice,
 )
 
@@ -108,13 +108,13 @@ class Span:
     notes: log lines about how the options were interpreted.
     """
 
-    starting: Place = field(
+    starting: SpanPlace = field(
         default=_FROM_EARLIEST,
         metadata=made_of(
             _STARTING_OFFSETS, _STARTING_TIMESTAMP, _STARTING_BY_TIMESTAMP, _STRATEGY, _LAST_N
         ),
     )
-    ending: Place = field(
+    ending: SpanPlace = field(
         default=_TO_LATEST,
         metadata=made_of(_ENDING_OFFSETS, _ENDING_TIMESTAMP, _ENDING_BY_TIMESTAMP),
     )
@@ -142,7 +142,7 @@ class Span:
         return begin, end
 
 
-def _starting(given: OptionReader) -> Place:
+def _starting(given: OptionReader) -> SpanPlace:
     for option in _STARTS:
         given.refuse_together("lastN", option.name, "Each defines where the read starts: keep one.")
     time = given.read(_STARTING_TIMESTAMP) or given.read(_STARTING_BY_TIMESTAMP)
@@ -157,12 +157,12 @@ def _starting(given: OptionReader) -> Place:
     return _starting_offsets(given) if count is None else LastMessages(count)
 
 
-def _starting_offsets(given: OptionReader) -> Place:
+def _starting_offsets(given: OptionReader) -> SpanPlace:
     default = "latest" if given.query == STREAM else "earliest"
     text = given.text("startingOffsets", default)
     if text.lower() == "committed":
         without = LATEST if given.query == STREAM else EARLIEST
-        return Committed("startingOffsets", _group(given, "startingOffsets"), without)
+        return CommittedOffsets("startingOffsets", _group(given, "startingOffsets"), without)
     choice = OffsetChoice.parse("startingOffsets", text)
     if given.query == BATCH and choice.is_all(LATEST):
         raise OptionError(
@@ -172,13 +172,13 @@ def _starting_offsets(given: OptionReader) -> Place:
     return choice
 
 
-def _ending(given: OptionReader) -> Place:
+def _ending(given: OptionReader) -> SpanPlace:
     time = given.read(_ENDING_TIMESTAMP) or given.read(_ENDING_BY_TIMESTAMP)
     if time is not None:
         return time
     text = given.text("endingOffsets", "latest")
     if text.lower() == "committed":
-        return Committed("endingOffsets", _group(given, "endingOffsets"))
+        return CommittedOffsets("endingOffsets", _group(given, "endingOffsets"))
     choice = OffsetChoice.parse("endingOffsets", text)
     if choice.is_all(EARLIEST):
         raise OptionError(

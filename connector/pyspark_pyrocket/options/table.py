@@ -21,11 +21,11 @@ from pyspark_pyrocket.options.policies import LossPolicy, Progress
 from pyspark_pyrocket.options.selection import KeyLookup, Selection, View
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import PATH, Request, split_target
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 
 TABLE: tuple[Option[Any], ...] = (
     PATH,
-    *rows_of(Endpoint, Subscription, Span, LossPolicy, Admission, Splitting, Selection),
+    *rows_of(Endpoint, SubscribedTopics, Span, LossPolicy, Admission, Splitting, Selection),
     *rows_of(KeyLookup, Payload),
     *rows_of(EncodingOptions, View, Progress, CreationOptions, DeliveryOptions),
 )

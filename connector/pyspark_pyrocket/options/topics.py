@@ -101,7 +101,7 @@ _NAMING = (_SUBSCRIBE, _SUBSCRIBE_PATTERN, _ASSIGN, TOPIC)
 
 
 @dataclass(frozen=True)
-class Subscription:
+class SubscribedTopics:
     """Topics by name, by pattern, or with exactly the queues to read.
 
     topics: their names in the order given; empty with a pattern, or if no topic is needed.
@@ -122,7 +122,7 @@ class Subscription:
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, given: OptionReader, *, needed: bool = True) -> "Subscription":
+    def parse(cls, given: OptionReader, *, needed: bool = True) -> "SubscribedTopics":
         """Read the topics. Raises OptionError if none is named although one is needed."""
         named = [option.name for option in _NAMING if option.name in given]
         if len(named) > 1:

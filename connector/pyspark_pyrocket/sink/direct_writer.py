@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.sink.batch_identity import batch_of_task
-from pyspark_pyrocket.sink.prepare import Sink, open_for_writing, settle_store
+from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_writing, settle_store
 from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink, Target
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
@@ -39,7 +39,7 @@ class RowsAppended(WriterCommitMessage):
 class DirectWriter(DataSourceArrowWriter):
     """A batch write; rows are visible as soon as a task has appended them."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SinkPlan) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -64,7 +64,7 @@ class DirectWriter(DataSourceArrowWriter):
 class DirectStreamWriter(DataSourceStreamArrowWriter):
     """A streaming write; Spark creates one for each micro-batch and another for its commit."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SinkPlan) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -82,7 +82,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: appended rows cannot be removed from a log."""
 
 
-def append_rows(sink: Sink, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
+def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
     """Append the batches in order, each completely or not at all; an error names the row."""
     freeze_imports()
     some = with_rows(batches)
@@ -114,7 +114,7 @@ def _append(store: MessageSink, batch: pa.RecordBatch, **options: Any) -> None:
 
 
 def _log_left_out(
-    sink: Sink, messages: Sequence[WriterCommitMessage | None], batch: str = ""
+    sink: SinkPlan, messages: Sequence[WriterCommitMessage | None], batch: str = ""
 ) -> None:
     appended = [each for each in messages if isinstance(each, RowsAppended)]
     log_left_out(sink, sum(each.left_out for each in appended), batch)

@@ -14,7 +14,7 @@ from pyrocket.errors import MessageError
 from pyspark_pyrocket.arrow_types import bytes_of, map_with_entry
 from pyspark_pyrocket.json.base64_columns import encode_column
 
-Sent = dict[str, pa.Array]
+_Sent = dict[str, pa.Array]
 """Column name → values, the columns of an append."""
 
 Rows = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def rows_with_body(batch: pa.RecordBatch, at: int) -> Rows | None:
     return np.flatnonzero(body.is_valid().to_numpy(zero_copy_only=False))
 
 
-def refuse_null_bodies(sent: Sent) -> None:
+def refuse_null_bodies(sent: _Sent) -> None:
     """Raise MessageError (BODY_NULL) for the first row without a body, if there is one."""
     body = sent["body"]
     if not body.null_count:
@@ -51,7 +51,7 @@ def refuse_null_bodies(sent: Sent) -> None:
     )
 
 
-def mark_null_bodies(sent: Sent) -> None:
+def mark_null_bodies(sent: _Sent) -> None:
     """Replace null bodies with empty ones, and mark them by a property."""
     body = sent["body"]
     if body.null_count:
@@ -59,7 +59,7 @@ def mark_null_bodies(sent: Sent) -> None:
         sent["body"] = body.fill_null(b"" if pa.types.is_binary(body.type) else "")
 
 
-def encode_keys(sent: Sent) -> None:
+def encode_keys(sent: _Sent) -> None:
     """Encode binary keys as base64, and mark them by a property; null means no key."""
     keys = sent["keys"].cast(pa.binary())
     _add_property(sent, keys.is_valid(), KEY_ENCODING_PROPERTY, "base64")
@@ -100,7 +100,7 @@ def is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _add_property(sent: Sent, rows: pa.BooleanArray, name: str, value: str) -> None:
+def _add_property(sent: _Sent, rows: pa.BooleanArray, name: str, value: str) -> None:
     properties = sent.get("properties")
     if properties is None:
         properties = pa.repeat(pa.scalar([], pa.map_(pa.string(), pa.string())), len(rows))

@@ -23,7 +23,7 @@ from pyspark_pyrocket.transport.targets import target_of
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkPlan:
     """Everything that the tasks of a write need.
 
     target: the store that the driver opened. Its id is empty if the store of a stream is missing
@@ -45,7 +45,7 @@ class Sink:
         """The uuid of the store; empty if there is none yet."""
         return self.target.store_id or ""
 
-    def with_store(self, store: str) -> "Sink":
+    def with_store(self, store: str) -> "SinkPlan":
         """Return the sink with the uuid of the store that was found or created."""
         return replace(self, target=self.target.of_store(store).waiting())
 
@@ -59,7 +59,7 @@ class Sink:
 
 def prepare_sink(
     request: Request, schema: StructType, overwrite: bool, *, streaming: bool = False
-) -> Sink:
+) -> SinkPlan:
     """Check options and columns, and make sure that the store and the topic exist.
 
     Takes a millisecond if they exist; Spark calls this twice for each micro-batch.
@@ -81,7 +81,7 @@ def prepare_sink(
     target = target_of(options, waits=waits).of_broker(options.broker_name, earlier)
     if waits:
         target = target.waiting()
-    sink = Sink(options, columns, target, json_body, checkpoint)
+    sink = SinkPlan(options, columns, target, json_body, checkpoint)
     if options.delivery != AT_LEAST_ONCE:
         require(sink.target, {Capability.EXACTLY_ONCE: "delivery"})
     if not streaming:
@@ -94,7 +94,7 @@ def prepare_sink(
         return _without_store(sink)
 
 
-def _begin(sink: Sink, *, create: bool, recorded: str = "") -> str:
+def _begin(sink: SinkPlan, *, create: bool, recorded: str = "") -> str:
     """Make sure that the store and the topic exist; return the store's uuid.
 
     `recorded` is the store that a stream wrote to last, if known. Raises StoreNotFoundError if the
@@ -123,7 +123,7 @@ def _begin(sink: Sink, *, create: bool, recorded: str = "") -> str:
         opened.close(clean=False)
 
 
-def _without_store(sink: Sink) -> Sink:
+def _without_store(sink: SinkPlan) -> SinkPlan:
     """Create the store of a stream if this is known to be its first batch.
 
     Raises SinkError (SINK_STORE_CHANGED) if it is known to be a later batch.
@@ -138,12 +138,12 @@ def _without_store(sink: Sink) -> Sink:
     return sink.with_store(_begin(sink, create=options.create_if_missing))
 
 
-def _check_store(sink: Sink, known: str, found: str) -> None:
+def _check_store(sink: SinkPlan, known: str, found: str) -> None:
     if known and known != found:
         raise store_changed(sink, known, f"there is the store {found}")
 
 
-def settle_store(sink: Sink, batch: int) -> Sink:
+def settle_store(sink: SinkPlan, batch: int) -> SinkPlan:
     """Return the sink with its store, which the first batch of a stream creates if missing.
 
     Raises SinkError (SINK_STORE_CHANGED) for a later batch, StoreNotSharedError on another machine.
@@ -157,7 +157,7 @@ def settle_store(sink: Sink, batch: int) -> Sink:
     return sink.with_store(_begin(sink, create=True))
 
 
-def store_changed(sink: Sink, known: str, found: str) -> SinkError:
+def store_changed(sink: SinkPlan, known: str, found: str) -> SinkError:
     """Return the error of a query whose store is missing at its path or was replaced."""
     wrote = f"the store {known}" if known else "a store"
     return SinkError(
@@ -196,17 +196,17 @@ def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
         )
 
 
-def open_for_writing(sink: Sink, flush: str = "manual") -> MessageSink:
+def open_for_writing(sink: SinkPlan, flush: str = "manual") -> MessageSink:
     """Open the driver's store for appending; a missing store is an error."""
     return _open(sink, staging=False, flush=flush)
 
 
-def open_for_staging(sink: Sink) -> MessageSink:
+def open_for_staging(sink: SinkPlan) -> MessageSink:
     """Open the driver's store for staging, which does not take the write lock."""
     return _open(sink, staging=True, flush="manual")
 
 
-def _open(sink: Sink, *, staging: bool, flush: str) -> MessageSink:
+def _open(sink: SinkPlan, *, staging: bool, flush: str) -> MessageSink:
     options = sink.options
     config = StoreConfig(
         auto_create_topics=options.create_if_missing,

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task, batch_of_write
 from pyspark_pyrocket.sink.prepare import (
-    Sink,
+    SinkPlan,
     open_for_staging,
     open_for_writing,
     settle_store,
@@ -44,7 +44,7 @@ class RowsStaged(WriterCommitMessage):
 class StagedWriter(DataSourceArrowWriter):
     """A batch write; `commit` makes all of its rows visible at once."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SinkPlan) -> None:
         self._sink = sink
         # Spark uses this object for the tasks and for the commit, so both have the same identity.
         self._batch = batch_of_write(sink.options)
@@ -78,7 +78,7 @@ class StagedWriter(DataSourceArrowWriter):
 class StagedStreamWriter(DataSourceStreamArrowWriter):
     """A streaming write; Spark creates one for each micro-batch and another for its commit."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SinkPlan) -> None:
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -102,7 +102,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         discard(self._sink, messages)
 
 
-def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) -> RowsStaged:
+def stage_rows(sink: SinkPlan, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) -> RowsStaged:
     """Stage all rows of a task, in order; an error names the row and the task."""
     freeze_imports()
     some = with_rows(batches)
@@ -123,7 +123,7 @@ def stage_rows(sink: Sink, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) 
             return RowsStaged(batch, stager.finish())
 
 
-def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
+def publish(sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]) -> None:
     """Publish a micro-batch; if it has no rows, record only its number.
 
     The store is not shut down cleanly, because the next micro-batch follows soon.
@@ -140,7 +140,7 @@ def publish(sink: Sink, batch: SinkBatch, staged: Sequence[Staged]) -> None:
 
 
 def _publish(
-    store: MessageSink, sink: Sink, batch: SinkBatch, staged: Sequence[Staged]
+    store: MessageSink, sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]
 ) -> Published:
     options = sink.options
     return store.publish(
@@ -152,7 +152,7 @@ def _publish(
     )
 
 
-def discard(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
+def discard(sink: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Remove staged rows that will not be published; on failure they are left to expire."""
     with suppress(PyrocketError, OSError), closing(open_for_staging(sink)) as store:
         store.discard(_all_staged(messages))

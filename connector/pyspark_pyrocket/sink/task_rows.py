@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark_pyrocket.options.payload import DROP
 from pyspark_pyrocket.sink.columns import send_batch
 from pyspark_pyrocket.sink.kafka_rows import Rows, rows_with_body
-from pyspark_pyrocket.sink.prepare import Sink
+from pyspark_pyrocket.sink.prepare import SinkPlan
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _ROW = re.compile(r"\brow (\d+)\b")
@@ -26,7 +26,7 @@ def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | N
 
 
 def send_rows(
-    sink: Sink,
+    sink: SinkPlan,
     batches: Iterable[pa.RecordBatch],
     append: Callable[..., object],
     outcome: Callable[[int], str],
@@ -63,7 +63,7 @@ def send_rows(
     return rows, left_out
 
 
-def _kept(sink: Sink, batch: pa.RecordBatch) -> Rows | None:
+def _kept(sink: SinkPlan, batch: pa.RecordBatch) -> Rows | None:
     """Return the indexes of the rows of a batch that are written; None for all rows."""
     at = sink.body_position
     return rows_with_body(batch, at) if sink.options.null_body == DROP and at is not None else None
@@ -88,7 +88,7 @@ def _placed(
     )
 
 
-def log_left_out(sink: Sink, rows: int, batch: str = "") -> None:
+def log_left_out(sink: SinkPlan, rows: int, batch: str = "") -> None:
     """Log on the driver how many rows a write left out, if any."""
     if rows:
         log_to_stderr()

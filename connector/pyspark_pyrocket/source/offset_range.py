@@ -9,7 +9,7 @@ from pyspark_pyrocket.options.positions import (
     EARLIEST,
     LATEST,
     NAMES,
-    Committed,
+    CommittedOffsets,
     LastMessages,
     OffsetChoice,
     TimeChoice,
@@ -44,7 +44,7 @@ def find_span(
         LOG.info("%s", note)
     start = find_start(source, options, bounds, losses)
     end = _end(source, options, bounds)
-    if isinstance(options.span.starting, Committed):
+    if isinstance(options.span.starting, CommittedOffsets):
         # A group that is already past the end has nothing to read.
         end = Offsets({queue: max(offset, start[queue]) for queue, offset in end.items()})
     _check_order(start, end)
@@ -61,13 +61,13 @@ def _end(source: MessageSource, options: ReadOptions, bounds: Bounds) -> Offsets
 
 def _resolved(
     source: MessageSource,
-    place: OffsetChoice | TimeChoice | Committed,
+    place: OffsetChoice | TimeChoice | CommittedOffsets,
     bounds: Bounds,
     losses: Losses,
 ) -> Offsets:
     if isinstance(place, TimeChoice):
         return _at_times(source, place, bounds)
-    if isinstance(place, Committed):
+    if isinstance(place, CommittedOffsets):
         return _committed(source, place, bounds, losses)
     if not place.queues:
         return Offsets.ends(bounds) if place.word == LATEST else Offsets.starts(bounds)
@@ -131,7 +131,9 @@ def _first_since(
     return limits.minimum if place.without == EARLIEST else limits.maximum
 
 
-def _committed(source: MessageSource, place: Committed, bounds: Bounds, losses: Losses) -> Offsets:
+def _committed(
+    source: MessageSource, place: CommittedOffsets, bounds: Bounds, losses: Losses
+) -> Offsets:
     known = source.committed(place.group, topics_of(bounds))
     known_topics = set(topics_of(known))
     found, fresh = Offsets(), dict[str, list[int]]()

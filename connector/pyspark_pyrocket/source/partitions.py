@@ -14,7 +14,7 @@ from pyrocket import MessageLocations, QueueRange
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_pyrocket.options.batching import Splitting
-from pyspark_pyrocket.transport.interface import BrokerTarget, MessageSource, Part
+from pyspark_pyrocket.transport.interface import BrokerTarget, MessageSource, PlannedPart
 
 SMALL_BYTES = 1024 * 1024
 """Smaller ranges share a task, because a task costs Spark about 65 ms of a core."""
@@ -49,7 +49,7 @@ class Locations:
 class ViewParts:
     """Work: parts of a view, read in this order. Of pending messages, only those for `topics`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlannedPart, ...]
     topics: tuple[str, ...] = ()
 
 

@@ -16,10 +16,10 @@ from pyrocket import (
 )
 from pyrocket.errors import InvalidInputError, QueueNotFoundError, TopicNotFoundError
 
-from pyspark_pyrocket.options.positions import Committed
+from pyspark_pyrocket.options.positions import CommittedOffsets
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import MESSAGES, WAITING
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
 from pyspark_pyrocket.source.offsets import Offsets, topics_of
@@ -30,7 +30,13 @@ from pyspark_pyrocket.source.partitions import (
     cut,
     group_by_weight,
 )
-from pyspark_pyrocket.transport.interface import Capability, MessageSource, Part, Target, require
+from pyspark_pyrocket.transport.interface import (
+    Capability,
+    MessageSource,
+    PlannedPart,
+    Target,
+    require,
+)
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MAX_NAMED = 20
@@ -38,8 +44,8 @@ _MAX_NAMED = 20
 
 def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
     """Return what the transport has to support, and the option that needs it."""
-    starts = isinstance(options.span.starting, Committed)
-    ends = isinstance(options.span.ending, Committed)
+    starts = isinstance(options.span.starting, CommittedOffsets)
+    ends = isinstance(options.span.ending, CommittedOffsets)
     asked = [
         (Capability.LOOKUP, "keys", bool(options.lookup.keys)),
         (Capability.LOOKUP, "msgId", bool(options.lookup.ids)),
@@ -94,7 +100,7 @@ def read_bounds(
     return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
 
 
-def is_asked(asked: Subscription, queue: MessageQueue) -> bool:
+def is_asked(asked: SubscribedTopics, queue: MessageQueue) -> bool:
     """Return whether the query reads a queue, given that it reads the queue's topic."""
     wanted = asked.queues.get(queue.topic)
     return wanted is None or queue.queue_id in wanted
@@ -129,7 +135,7 @@ def _ranges(start: Offsets, end: Offsets) -> Iterator[QueueRange]:
 
 
 def _warn_of_retired_queues(
-    source: MessageSource, bounds: Mapping[MessageQueue, QueueOffsets], asked: Subscription
+    source: MessageSource, bounds: Mapping[MessageQueue, QueueOffsets], asked: SubscribedTopics
 ) -> None:
     topics = [topic for topic in topics_of(bounds) if topic not in asked.queues]
     retired = source.retired(topics)
@@ -147,7 +153,7 @@ def _warn_of_retired_queues(
 def _matching(
     source: MessageSource,
     existing: Mapping[str, TopicConfig],
-    asked: Subscription,
+    asked: SubscribedTopics,
     known: Collection[str] | None,
 ) -> list[str]:
     brokers = source.by_broker()
@@ -180,7 +186,7 @@ def _check_readable(topic: TopicConfig) -> None:
 
 
 def _check_assigned(
-    asked: Subscription, bounds: Iterable[MessageQueue], topics: Iterable[str]
+    asked: SubscribedTopics, bounds: Iterable[MessageQueue], topics: Iterable[str]
 ) -> None:
     """Raise QueueNotFoundError if `assign` names a queue that these topics do not have."""
     queues: dict[str, list[int]] = {}
@@ -222,7 +228,7 @@ def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPar
     return found
 
 
-def _share_of_task(part: Part) -> float:
+def _share_of_task(part: PlannedPart) -> float:
     if isinstance(part, PendingRange):
         return part.messages / VIEW_TASK_MESSAGES
     return part.weight / VIEW_TASK_BYTES

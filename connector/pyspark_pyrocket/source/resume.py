@@ -29,7 +29,7 @@ from pyrocket.errors import (
 )
 
 from pyspark_pyrocket.options.read import ReadOptions
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.data_loss import HOW_TO_CONTINUE, Gap, Losses, out_of_range
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.planner import is_asked, read_bounds
@@ -77,7 +77,7 @@ def resume(
     Raises DataLossError for lost messages, depending on the policy.
     """
     check_store(source, start)
-    changes = Changes.since(source, start)
+    changes = StoreChanges.since(source, start)
     changes.report_older_copy(losses)
     present = read_bounds(source, options, known=start.offsets.topics)
     stopped = changes.still_read(start.offsets)
@@ -113,7 +113,7 @@ def what_remains(
             remedy="Open the store for writing once, then start the query again.",
             code="STORE_RECOVERING",
         )
-    changes = Changes.since(source, end)
+    changes = StoreChanges.since(source, end)
     changes.report_older_copy(losses)
     for each in ranges:
         until = changes.still_valid(each)
@@ -165,7 +165,7 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
 
 
 @dataclass(frozen=True)
-class Changes:
+class StoreChanges:
     """What happened to topics and log since an offset was taken.
 
     Attributes:
@@ -187,7 +187,7 @@ class Changes:
     positions: Offsets
 
     @classmethod
-    def since(cls, source: MessageSource, offset: StreamOffset) -> "Changes":
+    def since(cls, source: MessageSource, offset: StreamOffset) -> "StoreChanges":
         """Compare an offset and its topics with the source."""
         sources = source.by_broker()
         topics = {broker: one.topics() for broker, one in sources.items()}
@@ -325,7 +325,7 @@ def _shared(
 
 
 def _continued(
-    changes: Changes, asked: Subscription, offsets: Offsets, bounds: Bounds
+    changes: StoreChanges, asked: SubscribedTopics, offsets: Offsets, bounds: Bounds
 ) -> set[tuple[str, str]]:
     """Return the recreated topics, with their brokers, that continue where the query stopped.
 

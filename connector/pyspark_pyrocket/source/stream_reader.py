@@ -34,7 +34,7 @@ from pyspark_pyrocket.columns.views import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.topics import Subscription
+from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import Intake
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.data_loss import Losses
@@ -353,6 +353,6 @@ def _create_missing(target: Target, options: ReadOptions, known: Collection[str]
         sink.close(clean=False)
 
 
-def _queues(asked: Subscription, topic: str) -> int:
+def _queues(asked: SubscribedTopics, topic: str) -> int:
     """Return the number of queues of a new topic: the default, or more if more are assigned."""
     return max(DEFAULT_QUEUES, *(queue + 1 for queue in asked.queues.get(topic, (0,))))

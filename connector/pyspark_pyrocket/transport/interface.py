@@ -50,7 +50,7 @@ from pyrocket.errors import OptionError, StoreNotSharedError
 Bounds = Mapping[MessageQueue, QueueOffsets]
 """Queue → the range of offsets that can be read."""
 
-Part = PendingRange | ViewPart
+PlannedPart = PendingRange | ViewPart
 """A part of a view that one task can read."""
 
 
@@ -269,7 +269,12 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         ...
 
     def read_view(
-        self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
+        self,
+        part: PlannedPart,
+        columns: Sequence[str],
+        *,
+        topics: Sequence[str] = (),
+        verify_crc: bool,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
         ...

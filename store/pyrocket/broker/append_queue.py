@@ -20,6 +20,9 @@ from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
 from pyrocket.values.message import AppendResult
 
+Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
+"""`AppendQueue.put`: appends records with the next group append."""
+
 MAX_REQUESTS = 2000
 MAX_BYTES = 64 << 20
 GROUP_BYTES = 8 << 20

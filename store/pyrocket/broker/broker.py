@@ -30,7 +30,7 @@ from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.store import Store, writer_of
-from pyrocket.values.admin import Place
+from pyrocket.values.admin import ResetTo
 from pyrocket.values.source import Hello, RunningState, Version
 from pyrocket.values.transactions import CheckPolicy
 
@@ -139,7 +139,7 @@ class Broker:
             self._polls.pop.save_offsets(group)
 
     def reset_group(
-        self, group: str, topic: str, to: Place, *, force: bool = False
+        self, group: str, topic: str, to: ResetTo, *, force: bool = False
     ) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Consumers.reset`."""
         self.save_offsets(group)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 from pyrocket.base.rounds import Rounds
-from pyrocket.broker.pop.holds import Hold, Holds
+from pyrocket.broker.pop.holds import Holds, ParkedPoll
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
 from pyrocket.broker.renewals import Renewals
@@ -105,6 +105,6 @@ class Polls:
         _wake(self.holds.visible(news.group, news.topic))
 
 
-def _wake(holds: Iterable[Hold[Wake]]) -> None:
+def _wake(holds: Iterable[ParkedPoll[Wake]]) -> None:
     for hold in holds:
         hold.waiter()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
-from pyrocket.engine.message_encoder import Origin, TopicRoute
+from pyrocket.broker.append_queue import Append
+from pyrocket.engine.message_encoder import AppendRoute, Origin
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.message_id import offset_message_id
 from pyrocket.formats.record_batch import EncodedBatch
@@ -15,9 +16,6 @@ from pyrocket.values.message import AppendResult, Message, SendResult
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
-
-Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
-"""`AppendQueue.put`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Sends:
         Missing topics are created if the store's `auto_create_topics` is set. Raises MessageError,
         TopicNameError, TopicNotFoundError, BrokerBusyError.
         """
-        routes: dict[str, TopicRoute] = {}
+        routes: dict[str, AppendRoute] = {}
         encoded = [self._encoded(one, routes) for one in messages]
         queues = {route.topic: route.queues for route in routes.values()}
         stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
@@ -86,7 +84,7 @@ class Sends:
             )
         ]
 
-    def _encoded(self, sent: Sent, routes: dict[str, TopicRoute]) -> _Encoded:
+    def _encoded(self, sent: Sent, routes: dict[str, AppendRoute]) -> _Encoded:
         store, message, topic = self._store, sent.message, sent.message.topic
         route = routes.get(topic) or routes.setdefault(topic, self._sender.route(topic))
         if sent.is_half:

@@ -27,7 +27,7 @@ ENVIRONMENT = "PYROCKET_BROKER_"
 
 
 @dataclass(frozen=True)
-class Kind:
+class SettingKind:
     """The type of a setting: its description, and a parser that raises ValueError."""
 
     name: str
@@ -71,11 +71,11 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part for each in text.replace(";", ",").split(",") if (part := each.strip()))
 
 
-def _one_of(*choices: str) -> Kind:
+def _one_of(*choices: str) -> SettingKind:
     def choose(text: str) -> str:
         return {choice: choice for choice in choices}[text]
 
-    return Kind(" or ".join(choices), choose)
+    return SettingKind(" or ".join(choices), choose)
 
 
 def _topic(text: str) -> str:
@@ -104,22 +104,28 @@ def _show_size(value: int) -> str:
     return f"{value // 1024**power}{' kmg'[power].strip()}"
 
 
-TEXT = Kind("text", str)
-NUMBER = Kind("a whole number of at least 1", _whole)
-HOURS = Kind("a number of hours", float, lambda value: "" if value is None else f"{value:g}")
-FLAG = Kind("true or false", _flag, lambda value: "" if value is None else str(value).lower())
-DURATION = Kind("a duration such as 30s or 5m", _seconds, _show_seconds)
-SIZE = Kind("a size such as 4m", _size, _show_size)
-MESSAGE_SIZE = Kind("a size up to 4m", _message_size, _show_size)
-TOPIC = Kind("the name of a topic that clients may send to", _topic)
-LIST = Kind("a comma-separated list", _list, ", ".join)
-HOURS_OF_DAY = Kind(
+TEXT = SettingKind("text", str)
+NUMBER = SettingKind("a whole number of at least 1", _whole)
+HOURS = SettingKind("a number of hours", float, lambda value: "" if value is None else f"{value:g}")
+FLAG = SettingKind(
+    "true or false", _flag, lambda value: "" if value is None else str(value).lower()
+)
+DURATION = SettingKind("a duration such as 30s or 5m", _seconds, _show_seconds)
+SIZE = SettingKind("a size such as 4m", _size, _show_size)
+MESSAGE_SIZE = SettingKind("a size up to 4m", _message_size, _show_size)
+TOPIC = SettingKind("the name of a topic that clients may send to", _topic)
+LIST = SettingKind("a comma-separated list", _list, ", ".join)
+HOURS_OF_DAY = SettingKind(
     "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
 )
 
 
 def _setting(
-    default: Any, kind: Kind, text: str, java: str = "", translate: Callable[[str], str] = str
+    default: Any,
+    kind: SettingKind,
+    text: str,
+    java: str = "",
+    translate: Callable[[str], str] = str,
 ) -> Any:
     about = {"kind": kind, "text": text, "java": java, "translate": translate}
     return field(default=default, metadata=about)
@@ -328,12 +334,12 @@ def is_loopback(address: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """A setting as a row of the table."""
 
     name: str
     default: str
-    kind: Kind
+    kind: SettingKind
     text: str
     java: str
     translate: Callable[[str], str]
@@ -358,10 +364,10 @@ class Row:
             ) from None
 
 
-def table() -> dict[str, Row]:
+def table() -> dict[str, SettingRow]:
     """Return every setting by name, in the order of the documentation."""
     return {
-        each.name: Row(
+        each.name: SettingRow(
             each.name,
             each.metadata["kind"].show(each.default),
             each.metadata["kind"],
@@ -393,7 +399,7 @@ def load(
     return Settings(**found)
 
 
-def _from_file(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
+def _from_file(rows: Mapping[str, SettingRow], path: str) -> dict[str, Any]:
     if not path.endswith(".toml"):
         return _from_java(rows, path)
     found = {}
@@ -403,7 +409,7 @@ def _from_file(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     return found
 
 
-def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
+def _from_java(rows: Mapping[str, SettingRow], path: str) -> dict[str, Any]:
     by_key = {row.java: row for row in rows.values() if row.java}
     found: dict[str, Any] = {}
     ignored = []
@@ -423,7 +429,9 @@ def _from_java(rows: Mapping[str, Row], path: str) -> dict[str, Any]:
     return {**found, "ignored": tuple(ignored)}
 
 
-def _known(rows: Mapping[str, Row], name: str, place: str, others: Collection[str] = ()) -> Row:
+def _known(
+    rows: Mapping[str, SettingRow], name: str, place: str, others: Collection[str] = ()
+) -> SettingRow:
     if name not in rows:
         remedy = nearest(name, rows, others)
         raise OptionError(f"{place} has the unknown setting {name}.", remedy=remedy, code=CODE)

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TypeVar
 
 from pyrocket.client.instance import Instance, check_client_name, closed_error
-from pyrocket.client.server import Server
+from pyrocket.client.server import ClientTarget
 from pyrocket.client.transport import Member
 from pyrocket.errors import InvalidInputError
 
@@ -35,7 +35,7 @@ class BaseClient:
 
     _instance: Instance
 
-    def __init__(self, server: Server, instance: str) -> None:
+    def __init__(self, server: ClientTarget, instance: str) -> None:
         """`instance` is the name in the client id. Raises InvalidInputError (CLIENT_NAME)."""
         check_client_name(instance)
         self._server, self._name = server, instance

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from pyrocket.base.loop_threads import LoopThreads, PendingReply
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.client_calls import ClientCalls
-from pyrocket.client.transport import ClientTransport, Received, no_topic, pulled
+from pyrocket.client.transport import ClientTransport, OnNotification, no_topic, pulled
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.consuming import Pull, Pulled, PullStatus
 from pyrocket.values.message import MessageQueue
@@ -131,7 +131,7 @@ class InProcessInvoker:
 
     def watch(
         self,
-        received: Received,
+        received: OnNotification,
         *,
         group: str = "",
         client_id: str = "",

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from pyrocket.client.server import Server, server_of
+from pyrocket.client.server import ClientTarget, server_of
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.values.message import MessageQueue
 
@@ -45,7 +45,7 @@ def _in_store(path: str | PathLike[str], group: str) -> _Lags:
         return _by_queue(store.broker_name, store.groups.lag(name))
 
 
-def _at_brokers(server: Server, group: str) -> _Lags:
+def _at_brokers(server: ClientTarget, group: str) -> _Lags:
     async def ask() -> _Lags:
         transport = await server.connect()
         try:

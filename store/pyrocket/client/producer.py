@@ -16,7 +16,7 @@ from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.base.clock import system_clock
 from pyrocket.base.failures import Failures
 from pyrocket.client.base import BaseClient
-from pyrocket.client.core.sending import ANYWHERE, Sending, Target
+from pyrocket.client.core.sending import ANYWHERE, Sending, SendTarget
 from pyrocket.client.instance import closed_error, wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
@@ -305,7 +305,7 @@ class Producer(BaseClient):
         return [outgoing(message, self._ids.one(), now) for message in messages]
 
     def _submit(
-        self, messages: Sequence[Message], target: Target, timeout_ms: int | None, mode: str
+        self, messages: Sequence[Message], target: SendTarget, timeout_ms: int | None, mode: str
     ) -> "Future[list[SendResult]]":
         """Start a send; the hooks are called before the future has its result."""
         if timeout_ms is None:
@@ -342,7 +342,7 @@ class Producer(BaseClient):
 
 def _target(
     queue: MessageQueue | None, selector: Selector | None = None, argument: Any = None
-) -> Target:
+) -> SendTarget:
     """Return the target of a send. Raises InvalidInputError (WRONG_TYPE, QUEUE_AND_SELECTOR)."""
     if queue is None and selector is None:
         return ANYWHERE
@@ -354,7 +354,7 @@ def _target(
         check_type(MessageQueue, "Use one of the topic's queues.", queue=queue)
     elif not callable(selector):
         check_type((), "Use a function, such as `by_hash`.", selector=selector)
-    return Target(queue, selector, argument)
+    return SendTarget(queue, selector, argument)
 
 
 def _log_error(done: "Future[list[SendResult]]") -> None:

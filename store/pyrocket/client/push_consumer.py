@@ -23,7 +23,7 @@ from pyrocket.client.core.group_member import QueuesChanged
 from pyrocket.client.core.listening import ListenerExitError, Stats
 from pyrocket.client.instance import Instance
 from pyrocket.client.local_offsets import offsets_of
-from pyrocket.client.results import ConsumeResult
+from pyrocket.client.results import Listener
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.client.transport import Member
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
     from pyrocket.client.consumer_config import ConsumerSettings
     from pyrocket.wire.channel import Credentials
 
-Listener = Callable[[list[StoredMessage]], ConsumeResult]
-"""Consumes a batch of messages; called by several threads at once unless the consumer is orderly.
-
-An exception, and any other result, are treated as RECONSUME_LATER.
-"""
 
 _log = logging.getLogger(__name__)
 

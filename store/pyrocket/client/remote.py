@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import UnionType
 from typing import Any, TypeVar
 
-from pyrocket.client.transport import ClientTransport, Received, pulled
+from pyrocket.client.transport import ClientTransport, OnNotification, pulled
 from pyrocket.errors import PyrocketError
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.remote.broker import CALL_S
@@ -71,7 +71,7 @@ class RemoteInvoker:
         check_topic_name(topic)
         return await self._brokers.topics(topic)
 
-    def watch(self, received: Received, **request: str) -> Callable[[], None]:
+    def watch(self, received: OnNotification, **request: str) -> Callable[[], None]:
         """Follow the notifications that `request` names; return a function to stop."""
 
         def decode(raw: Any) -> None:

@@ -1,5 +1,6 @@
 """The results of a listener: `ConsumeResult`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -7,6 +8,7 @@ from typing import ClassVar
 from pyrocket.base.arguments import check_numbers, check_whole
 from pyrocket.base.config import MAX_DELAY_LEVELS
 from pyrocket.errors import InvalidInputError
+from pyrocket.values.message import StoredMessage
 
 
 class ConsumeStatus(str, Enum):
@@ -85,3 +87,10 @@ ConsumeResult.RECONSUME_LATER = ConsumeResult(ConsumeStatus.RECONSUME_LATER)
 ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT = ConsumeResult(
     ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 )
+
+
+Listener = Callable[[list[StoredMessage]], ConsumeResult]
+"""Consumes a batch of messages; called by several threads at once unless the consumer is orderly.
+
+An exception, and any other result, are treated as RECONSUME_LATER.
+"""

@@ -19,7 +19,7 @@ _URL_VARIABLE = "PYROCKET_ENDPOINT_URL"
 
 
 @dataclass(frozen=True)
-class Server:
+class ClientTarget:
     """A server, and how to connect to it.
 
     Attributes:
@@ -41,7 +41,7 @@ def server_of(
     *,
     endpoint_url: str | None = None,
     create: bool = False,
-) -> Server:
+) -> ClientTarget:
     """Return the server that the caller of a client has named.
 
     endpoint_url: The URL of a text with the addresses; by default, that of the environment variable
@@ -67,17 +67,17 @@ def server_of(
     return _brokers(str(given[0]), credentials, is_url=endpoint is None)
 
 
-def _store(directory: str, *, create: bool) -> Server:
+def _store(directory: str, *, create: bool) -> ClientTarget:
     async def opened() -> ClientTransport:
         # Clients of brokers need neither a store nor a broker library.
         from pyrocket.client.embedded import connect
 
         return await connect(directory, create=create)
 
-    return Server(("path", directory), opened)
+    return ClientTarget(("path", directory), opened)
 
 
-def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> Server:
+def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> ClientTarget:
     from pyrocket.remote.lookup import AddressUrl, parse_addresses
     from pyrocket.wire.channel import Credentials
 
@@ -90,4 +90,4 @@ def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> S
 
         return await connect(addresses, given)
 
-    return Server(("endpoint", key, given), opened)
+    return ClientTarget(("endpoint", key, given), opened)

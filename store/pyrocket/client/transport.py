@@ -32,7 +32,7 @@ from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _T = TypeVar("_T")
 
-Received = Callable[[Undecided | None], None]
+OnNotification = Callable[[Undecided | None], None]
 """Called in the event loop with a half message to be decided; with None for a change of a group,
 and after notifications may have been lost.
 """
@@ -85,7 +85,7 @@ class Invoker(Protocol):
 
     def watch(
         self,
-        received: Received,
+        received: OnNotification,
         *,
         group: str = "",
         client_id: str = "",

@@ -58,7 +58,7 @@ _warned: set[Path] = set()
 _FILES_PER_SECTION = 10
 _log = logging.getLogger(__name__)
 
-Section = Callable[[], AbstractContextManager[None]]
+_Section = Callable[[], AbstractContextManager[None]]
 """Returns a context manager that holds the write lock."""
 
 
@@ -89,7 +89,7 @@ class Cleaner:
         """Reload the retention. Raises StoreDamagedError."""
         self._policy = self._retention()
 
-    def run_if_due(self, section: Section) -> None:
+    def run_if_due(self, section: _Section) -> None:
         """Delete expired files; checks at most every INTERVAL_MS. Never raises.
 
         `section` must not wait for the lock: while another process writes, cleaning is postponed.
@@ -150,7 +150,7 @@ class Cleaner:
             )
 
     def clean(
-        self, section: Section, *, hours: float | None, total_bytes: int | None
+        self, section: _Section, *, hours: float | None, total_bytes: int | None
     ) -> CleanReport:
         """Delete files that exceed the given limits, a few files per section.
 

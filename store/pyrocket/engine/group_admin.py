@@ -17,8 +17,8 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_lag import delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.group_starts import GroupStartFile
-from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions, check_group_name
-from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, Place
+from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions, check_group_name
+from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, ResetTo
 from pyrocket.values.consuming import GroupStart
 from pyrocket.values.topics import TopicConfig
 
@@ -74,11 +74,11 @@ class Groups:
         """Return the topics in which a group has committed offsets."""
         return sorted(topic for topic, name in self._offsets.all() if name == group)
 
-    def committed(self, group: str, topic: str) -> Offsets:
+    def committed(self, group: str, topic: str) -> OffsetsByQueue:
         """Return queue id → next offset to consume, for the queues with a committed offset."""
         return dict(sorted(self._offsets.of(group, topic).items()))
 
-    def offsets(self) -> dict[tuple[str, str], Offsets]:
+    def offsets(self) -> dict[tuple[str, str], OffsetsByQueue]:
         """Return all committed offsets, by (topic, group), as one consistent snapshot."""
         return self._offsets.all()
 
@@ -138,7 +138,7 @@ class Groups:
 
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], *, backwards: bool = False
-    ) -> Offsets:
+    ) -> OffsetsByQueue:
         """Commit {queue id: next offset to consume}; return the group's offsets in the topic.
 
         The first commit creates the group. An offset lower than the committed offset is ignored as
@@ -155,7 +155,7 @@ class Groups:
             backwards=backwards,
         )
 
-    def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> Offsets:
+    def reset(self, group: str, topic: str, to: ResetTo, *, force: bool = False) -> OffsetsByQueue:
         """Reset a group's offsets in a topic, backwards or forwards; return them.
 
         `to` is {queue id: offset}, which resets these queues, or "earliest", "latest" or
@@ -184,8 +184,13 @@ class Groups:
             self._known.remove(group)
 
     def _merge(
-        self, group: str, topic: str, find: Callable[[TopicConfig], Offsets], *, backwards: bool
-    ) -> Offsets:
+        self,
+        group: str,
+        topic: str,
+        find: Callable[[TopicConfig], OffsetsByQueue],
+        *,
+        backwards: bool,
+    ) -> OffsetsByQueue:
         check_group_name(group)
         with self._engine.writer.exclusive():
             known = self._reader.topics.get(topic)
@@ -203,7 +208,7 @@ class Groups:
             self._known.create(group)
             return self._offsets.merge(group, topic, offsets, may_replace)
 
-    def _find(self, topic: TopicConfig, to: Place) -> Offsets:
+    def _find(self, topic: TopicConfig, to: ResetTo) -> OffsetsByQueue:
         if isinstance(to, Mapping):
             return self._checked(topic, to, from_minimum=True)
         if isinstance(to, AtTime):
@@ -222,7 +227,7 @@ class Groups:
 
     def _checked(
         self, topic: TopicConfig, offsets: Mapping[int, int], *, from_minimum: bool
-    ) -> Offsets:
+    ) -> OffsetsByQueue:
         """Check that the offsets are in range; return them as plain ints (numpy's are accepted)."""
         checked = {}
         if not isinstance(offsets, Mapping):

@@ -19,7 +19,7 @@ from pyrocket.formats.system_topics import POP_TOPIC
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the appends of a group after the first one, which may have any size."""
 
-Check = Callable[[Writer, Sequence[EncodedBatch]], None]
+CheckBatches = Callable[[Writer, Sequence[EncodedBatch]], None]
 """Raises an error if batches must not be appended; called with the write lock."""
 
 
@@ -41,7 +41,7 @@ class _Entry:
 class GroupAppend:
     """The appends of one open store, in the order in which they were requested."""
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: CheckBatches) -> None:
         self._check = check
         self._waiting: deque[_Entry] = deque()
         self._leading = threading.Lock()

@@ -8,7 +8,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.group_starts import GroupStartFile
-from pyrocket.metadata.groups import GroupOffsets, Offsets
+from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.values.admin import GroupLag
 from pyrocket.values.consuming import GroupStart
@@ -91,7 +91,7 @@ def first_offset(reader: Reader, topic: str, queue_id: int, start: GroupStart) -
 
 def positions(
     reader: Reader,
-    offsets: Mapping[tuple[str, str], Offsets],
+    offsets: Mapping[tuple[str, str], OffsetsByQueue],
     starts: Mapping[str, Mapping[str, GroupStart]],
     group: str = "",
 ) -> Iterator[GroupLag]:

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,7 +28,7 @@ from pyrocket.errors import (
     MessageNotFoundError,
     StoreDamagedError,
 )
-from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.arrow_buffers import Bools, Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
 from pyrocket.formats.message_id import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
@@ -46,8 +45,6 @@ from pyrocket.index.queues.record_fetch import records_at, sizes_at
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import StoredMessage
-
-Bools = npt.NDArray[np.bool_]
 
 _EVER = 2**63 - 1
 _FIRST_READ = 4096

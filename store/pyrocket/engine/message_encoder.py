@@ -55,7 +55,7 @@ _MONTH_MS = 31 * 86_400_000
 
 
 @dataclass(frozen=True)
-class TopicRoute:
+class AppendRoute:
     """A topic, and the number of its write queues."""
 
     topic: str
@@ -107,7 +107,7 @@ class MessageEncoder:
         columns: SendColumns,
         topic: str | None,
         first_queue: int,
-        route_to: Callable[[str], TopicRoute],
+        route_to: Callable[[str], AppendRoute],
     ) -> list[EncodedBatch]:
         """Return the rows of a checked batch as records; `topic` overrides the column.
 
@@ -122,7 +122,7 @@ class MessageEncoder:
         columns: SendColumns,
         topic: str | None,
         first_queue: int,
-        route_to: Callable[[str], TopicRoute],
+        route_to: Callable[[str], AppendRoute],
         max_bytes: int,
     ) -> Iterator[EncodedBatch]:
         """Return an iterator over the same records, encoding about `max_bytes` at a time.
@@ -135,7 +135,7 @@ class MessageEncoder:
     def _encode_parts(
         self,
         columns: SendColumns,
-        parts: Sequence[tuple[TopicRoute, pa.Array | None]],
+        parts: Sequence[tuple[AppendRoute, pa.Array | None]],
         first_queue: int,
         max_bytes: int,
     ) -> Iterator[EncodedBatch]:
@@ -147,7 +147,7 @@ class MessageEncoder:
                 raise _name_row(error, rows) from None
 
     def _encode_columns(
-        self, columns: SendColumns, route_to: TopicRoute, first_queue: int, max_bytes: int
+        self, columns: SendColumns, route_to: AppendRoute, first_queue: int, max_bytes: int
     ) -> Iterator[EncodedBatch]:
         """Yield the rows as records for one topic, and for the system topics."""
         queue_ids = route(columns, route_to.topic, route_to.queues, first_queue)
@@ -172,7 +172,7 @@ class MessageEncoder:
             raise _name_row(error, None if routed.rows is None else pa.array(routed.rows)) from None
 
     def encode_message(
-        self, message: Message, route_to: TopicRoute, origin: Origin | None = None
+        self, message: Message, route_to: AppendRoute, origin: Origin | None = None
     ) -> EncodedMessage:
         """Return one message as a record; a delayed message becomes a record for a system topic.
 
@@ -247,7 +247,7 @@ class MessageEncoder:
         config = self._config
         return with_crc_room(batch, config.log_file_bytes) if config.property_crc else batch
 
-    def queue_of(self, message: Message, route_to: TopicRoute) -> int:
+    def queue_of(self, message: Message, route_to: AppendRoute) -> int:
         """Return the queue id for a checked message. Raises MessageError."""
         if message.queue_id is not None:
             if not 0 <= message.queue_id < route_to.queues:

@@ -12,7 +12,7 @@ import numpy as np
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.compression import COMPRESSED_FLAGS, inflated_bytes
 from pyrocket.formats.message_keys import keys_of_batch
 from pyrocket.formats.properties import (
@@ -32,7 +32,7 @@ from pyrocket.formats.property_columns import numbers, real_places
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_batch import Appended, EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import OUR_HOST
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.wire_block import decode_records
 from pyrocket.index.queues.dispatcher import tags_codes

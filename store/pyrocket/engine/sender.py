@@ -10,7 +10,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
-from pyrocket.engine.message_encoder import EncodedMessage, MessageEncoder, Origin, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, MessageEncoder, Origin
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
@@ -135,17 +135,17 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
-    def encode(self, message: Message, route: TopicRoute, origin: Origin) -> EncodedMessage:
+    def encode(self, message: Message, route: AppendRoute, origin: Origin) -> EncodedMessage:
         """Encode a message sent by a client as a record. Raises MessageError."""
         return self.outgoing.encode_message(message, route, origin)
 
-    def route(self, name: str) -> TopicRoute:
+    def route(self, name: str) -> AppendRoute:
         """Return the route for a topic; a missing topic is created if the store is configured so.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
         topic = self._writable_topic(self._engine.writer, name)
-        return TopicRoute(topic.name, topic.write_queues)
+        return AppendRoute(topic.name, topic.write_queues)
 
     def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
         check_topic_name(name)

@@ -52,10 +52,10 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
 
-Section = Callable[[], AbstractContextManager[None]]
+_Section = Callable[[], AbstractContextManager[None]]
 """Returns a context manager that holds the write lock."""
 
-Progress = Callable[[int, int, str], None]
+CopyProgress = Callable[[int, int, str], None]
 """Called with bytes done, total bytes, and the file that was copied."""
 
 _ATTEMPTS = 5
@@ -77,8 +77,8 @@ def take_snapshot(
     layout: Layout,
     reader: Reader,
     target: Path,
-    section: Section | None = None,
-    progress: Progress | None = None,
+    section: _Section | None = None,
+    progress: CopyProgress | None = None,
 ) -> SnapshotReport:
     """Copy the store to `target`, which must be missing or empty. `section` is held briefly.
 
@@ -136,7 +136,7 @@ class _Snapshot:
         reader: Reader,
         draft: Layout,
         target: Path,
-        progress: Progress | None,
+        progress: CopyProgress | None,
     ) -> None:
         self._layout, self._reader, self._draft, self._target = layout, reader, draft, target
         config = reader.identity.config
@@ -150,7 +150,7 @@ class _Snapshot:
         self._last = (0, 0)
         self._cursors: dict[int, int] = {}
 
-    def take(self, section: Section) -> SnapshotReport:
+    def take(self, section: _Section) -> SnapshotReport:
         """Make the copy. Raises SourceChangedError if it must be retried, and OSError."""
         draft, copies = self._draft, self._copies
         try:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +16,7 @@ from pyrocket.errors import InvalidInputError
 from pyrocket.filters import sql_columns, sql_message
 from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.filters.sql_tree import Node, texts_wanted
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.hashes import java_hash
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
@@ -59,8 +58,6 @@ def parse_tags(expression: str) -> frozenset[str] | None:
 
 
 _NO_HASH_BELOW = -(2**31)
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from pyrocket.filters.sql_tree import (
     Compare,
     Equal,
     In,
-    Kind,
     Node,
     Not,
     Nothing,
@@ -30,7 +29,9 @@ from pyrocket.filters.sql_tree import (
     Search,
     Text,
     Truth,
+    ValueKind,
 )
+from pyrocket.formats.arrow_buffers import Bools
 
 _FALSE, _TRUE, _UNKNOWN, _WRONG = range(4)
 
@@ -40,7 +41,6 @@ _NOT = np.array([1, 0, 2, 3], np.int8)
 """The code of a condition by the codes of its parts, the left part first."""
 
 Codes = npt.NDArray[np.int8]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Rows:
     def __init__(self, column: Callable[[str], pa.StringArray], count: int) -> None:
         self._find, self._count = column, count
         self._columns: dict[str, pa.StringArray] = {}
-        self._numbers: list[tuple[pa.StringArray, Kind, tuple[Keys, Bools]]] = []
+        self._numbers: list[tuple[pa.StringArray, ValueKind, tuple[Keys, Bools]]] = []
 
     def _column(self, name: str) -> pa.StringArray:
         if name not in self._columns:
@@ -184,7 +184,7 @@ class _Rows:
         if isinstance(a, Number) and isinstance(b, Number):
             sign = compare_numbers(a, b)
             return none | (sign > 0), none | (sign == 0), none
-        kind: Kind = "double"
+        kind: ValueKind = "double"
         if isinstance(a, Number):
             kind = a.kind
         elif isinstance(b, Number):
@@ -192,7 +192,7 @@ class _Rows:
         (left_keys, left_good), (right_keys, right_good) = self._keys(a, kind), self._keys(b, kind)
         return left_keys > right_keys, left_keys == right_keys, ~(left_good & right_good)
 
-    def _keys(self, value: pa.StringArray | Number, kind: Kind) -> tuple[Keys, Bools]:
+    def _keys(self, value: pa.StringArray | Number, kind: ValueKind) -> tuple[Keys, Bools]:
         if isinstance(value, Number):
             return np.full(self._count, number_key(value, kind)), np.ones(self._count, bool)
         for texts, read_as, numbers in self._numbers:

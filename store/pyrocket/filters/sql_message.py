@@ -14,7 +14,6 @@ from pyrocket.filters.sql_tree import (
     Compare,
     Equal,
     In,
-    Kind,
     Node,
     Not,
     Nothing,
@@ -24,10 +23,11 @@ from pyrocket.filters.sql_tree import (
     Search,
     Text,
     Truth,
+    ValueKind,
 )
 
 Properties: TypeAlias = Mapping[str, str]
-Verdict: TypeAlias = Literal["T", "F", "N", "E"]
+_Verdict: TypeAlias = Literal["T", "F", "N", "E"]
 _Value: TypeAlias = bool | str | Number | None
 
 
@@ -40,7 +40,7 @@ def matches(condition: Node, properties: Properties) -> bool:
     return verdict(condition, properties) == "T"
 
 
-def verdict(condition: Node, properties: Properties) -> Verdict:
+def verdict(condition: Node, properties: Properties) -> _Verdict:
     """Return whether the condition is true, false, unknown (N for null) or wrong (E)."""
     try:
         value = _value(condition, properties)
@@ -164,7 +164,7 @@ def _equal_truth(left: _Value, right: _Value) -> bool:
     return False
 
 
-def _number(text: str, kind: Kind) -> Number:
+def _number(text: str, kind: ValueKind) -> Number:
     value = read_number(text, kind)
     if value is None:
         raise _WrongError

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.filters.sql_tree import Kind, Number
-from pyrocket.formats.arrow_buffers import text_bytes
+from pyrocket.filters.sql_tree import Number, ValueKind
+from pyrocket.formats.arrow_buffers import Bools, text_bytes
 
 _LIMITS = {"int": 2**31, "long": 2**63}
 _WHOLE = re.compile(r"[+-]?\d{1,400}")
@@ -40,10 +40,9 @@ _PLAIN = {
 """Strings that Arrow and Java parse alike: in practice nearly all numbers."""
 
 Keys = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
-def read_number(text: str, kind: Kind) -> int | float | None:
+def read_number(text: str, kind: ValueKind) -> int | float | None:
     """Return the number, or None if Java throws NumberFormatException."""
     return _read_double(text) if kind == "double" else _read_whole(text, _LIMITS[kind])
 
@@ -92,7 +91,7 @@ def compare_numbers(left: Number, right: Number) -> int:
     return (order_key(a) > order_key(b)) - (order_key(a) < order_key(b))
 
 
-def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
+def column_keys(texts: pa.StringArray, kind: ValueKind) -> tuple[Keys, Bools]:
     """Return the number of each string and whether the string is a number (shapes: the array's).
 
     Doubles are returned as integers with the order of `Double.compare`. Elements of nulls are
@@ -111,7 +110,7 @@ def column_keys(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
     return keys, good
 
 
-def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
+def _cast(texts: pa.StringArray, kind: ValueKind) -> tuple[Keys, Bools]:
     """Return the same result with Arrow's parser. Raises pyarrow.ArrowInvalid."""
     if kind == "double":
         values = texts.cast(pa.float64()).fill_null(0).to_numpy()
@@ -122,7 +121,7 @@ def _cast(texts: pa.StringArray, kind: Kind) -> tuple[Keys, Bools]:
 
 
 def _read_odd(
-    texts: pa.StringArray, odd: pa.BooleanArray, kind: Kind, keys: Keys, good: Bools
+    texts: pa.StringArray, odd: pa.BooleanArray, kind: ValueKind, keys: Keys, good: Bools
 ) -> None:
     """Parse rare spellings and strings that are not numbers, each distinct string once."""
     coded = texts.filter(odd).dictionary_encode()
@@ -138,7 +137,7 @@ def _read_odd(
     keys[rows], good[rows] = values[which], known[which]
 
 
-def number_key(number: Number, kind: Kind) -> int:
+def number_key(number: Number, kind: ValueKind) -> int:
     """Return the key of a number for comparison with a column of this kind."""
     if kind != "double":
         return int(number.value)

@@ -8,7 +8,7 @@ the expression is then not evaluated. Source: RocketMQ's `filter.expression`.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["int", "long", "double"]
+ValueKind: TypeAlias = Literal["int", "long", "double"]
 """Java's type of a number. A string that is compared with the number is parsed as this type."""
 
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
@@ -36,7 +36,7 @@ class Number:
     """A number. A number with a minus (`signed`) is not a constant in RocketMQ."""
 
     value: int | float
-    kind: Kind
+    kind: ValueKind
     signed: bool = False
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pyrocket.formats.checksum import crc32
 
+Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer[Any]]
 
 _BINARY, _BINARY_VIEW, _TEXT = pa.binary(), pa.binary_view(), pa.string()

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.arrow_buffers import Ints, begin_with, crc32_of_runs, gather
+from pyrocket.formats.arrow_buffers import Bools, Ints, begin_with, crc32_of_runs, gather
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.properties import CRC32, MAX_PROPERTIES_BYTES, NAME_END, VALUE_END
 from pyrocket.formats.record import BLANK_BYTES, CRC_MASK, STORE_HOST
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 
 CRC_BYTES = 20
 
@@ -32,10 +32,10 @@ _STALE = rf"(^|\x02)(?:{CRC32}\x01[0-9]*(?:\x02|$))+"
 OUR_HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 """The store host of our records, as 8 bytes."""
 
-Bytes = npt.NDArray[np.uint8]
+_Bytes = npt.NDArray[np.uint8]
 
 
-def crc_tails(crcs: Ints) -> Bytes:
+def crc_tails(crcs: Ints) -> _Bytes:
     """Return the checksums as properties: (n, 20) bytes."""
     tails = np.empty((len(crcs), CRC_BYTES), np.uint8)
     tails[:, : len(_NAME)] = np.frombuffer(_NAME, np.uint8)
@@ -44,7 +44,7 @@ def crc_tails(crcs: Ints) -> Bytes:
     return tails
 
 
-def write_crcs(data: Bytes, bounds: Ints) -> None:
+def write_crcs(data: _Bytes, bounds: Ints) -> None:
     """Write the checksums of the records that have room for one.
 
     Apart from the checksum, the records must be complete. `bounds` (n + 1) are their positions in
@@ -125,7 +125,7 @@ def _whole_hold(run: RecordFields) -> Bools:
     return holds
 
 
-def _are_shaped(tails: Bytes) -> Bools:
+def _are_shaped(tails: _Bytes) -> Bools:
     """Return a mask: whether the bytes after each name have the format of a checksum."""
     shaped = (tails[:, len(_NAME) - 1] == NAME_END) & (tails[:, -1] == VALUE_END)
     if shaped.any():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, VERIFY_FIRST, RecordDamagedError
-from pyrocket.formats.arrow_buffers import Ints, begin_with, binary_runs, gather, part_of
+from pyrocket.formats.arrow_buffers import Bools, Ints, begin_with, binary_runs, gather, part_of
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import (
     FIXED_BYTES,
@@ -30,8 +30,6 @@ from pyrocket.formats.sealed_ranges import Sealed, not_sealed
 
 _SUM = "its lengths do not add up to its size"
 _RESTORE = "Restore the log file from a backup; the messages before this record can be read."
-
-Bools = npt.NDArray[np.bool_]
 
 
 class RecordFields:

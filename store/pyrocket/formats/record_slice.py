@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.errors import PyrocketError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.record_columns import build_columns, check_columns
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.values.message import MessageQueue
 
 _MIN_ROWS, _MIN_BYTES = 4096, 1 << 20

@@ -34,12 +34,12 @@ from pyrocket.errors import MessageError, SchemaError
 from pyrocket.formats.arrow_buffers import is_utf8, text_bytes
 from pyrocket.formats.properties import RESERVED_PROPERTIES
 
-Rows = npt.NDArray[np.integer[Any]]
+_Rows = npt.NDArray[np.integer[Any]]
 """The row of each element of a flattened column."""
 
 
 def refuse(
-    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: Rows | None = None
+    bad: pa.BooleanArray, code: str, describe: Callable[[int], str], rows: _Rows | None = None
 ) -> None:
     """Raise MessageError for the first true element of `bad`; `rows` maps elements to rows."""
     at = pc.index(bad, True).as_py()
@@ -328,7 +328,7 @@ def _map_entries(properties: pa.MapArray) -> tuple[pa.StringArray, pa.StringArra
     return names, values, np.concatenate(([0], np.cumsum(counts)))
 
 
-def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
+def _refuse_names(names: pa.StringArray, rows: _Rows) -> None:
     distinct = names.dictionary_encode()
     words = distinct.dictionary.to_pylist()
     bad = [word in RESERVED_PROPERTIES or not word for word in words]
@@ -342,7 +342,7 @@ def _refuse_names(names: pa.StringArray, rows: Rows) -> None:
 
 
 def _refuse_bytes(
-    text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: Rows | None = None
+    text: pa.StringArray, illegal: tuple[int, ...], what: str, rows: _Rows | None = None
 ) -> None:
     """Reject strings that are malformed or contain one of the `illegal` bytes."""
     data = text_bytes(text)
@@ -362,7 +362,7 @@ def _refuse_bytes(
     )
 
 
-def _refuse_malformed(text: pa.StringArray, what: str, rows: Rows | None) -> None:
+def _refuse_malformed(text: pa.StringArray, what: str, rows: _Rows | None) -> None:
     """Reject strings that are not UTF-8: Spark accepts any bytes in strings, readers do not."""
     try:
         text.validate(full=True)

@@ -33,7 +33,7 @@ _OVERLAP = 64
 _HEAD_BYTES = 36
 _REASON_BYTES = 1 << 16
 
-Progress = Callable[[int, str], None]
+_Progress = Callable[[int, str], None]
 """Called with the number of bytes read since the last call, and the file's name."""
 
 
@@ -54,7 +54,7 @@ class LogCheck:
     Placeholders are treated as complete records, and are also collected in `placeholders`.
     """
 
-    def __init__(self, log: CommitLog, progress: Progress, *, end_is_known: bool) -> None:
+    def __init__(self, log: CommitLog, progress: _Progress, *, end_is_known: bool) -> None:
         self._log, self._progress, self._end_is_known = log, progress, end_is_known
         self.bad: list[DamagedRange] = []
         self.placeholders: list[DamagedRange] = []

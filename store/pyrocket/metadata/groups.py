@@ -20,11 +20,11 @@ from pyrocket.values.admin import DELAYS_MS, Backoff, GroupConfig
 
 _TABLE, _TOPICS_OF_GROUPS = "offsetTable", "groupTopicMap"
 
-Offsets = dict[int, int]
+OffsetsByQueue = dict[int, int]
 """Queue id → next offset to consume."""
 
 _Key = tuple[str, str]
-_Table = dict[str, Offsets]
+_Table = dict[str, OffsetsByQueue]
 
 
 class GroupOffsets:
@@ -33,24 +33,28 @@ class GroupOffsets:
     def __init__(self, layout: Layout) -> None:
         self.table = JsonTable(layout, "consumerOffset", _parse, required=_TABLE)
 
-    def all(self) -> dict[_Key, Offsets]:
+    def all(self) -> dict[_Key, OffsetsByQueue]:
         """Return the offsets by (topic, group)."""
         known = self.table.read()
         return {key: known[text] for text in known if (key := _split(text))}
 
-    def of(self, group: str, topic: str) -> Offsets:
+    def of(self, group: str, topic: str) -> OffsetsByQueue:
         """Return the offsets that a group has committed in a topic; empty if there are none."""
         return self.table.read().get(f"{topic}@{group}", {})
 
     def merge(
-        self, group: str, topic: str, offsets: Offsets, may_replace: Callable[[int, int, int], bool]
-    ) -> Offsets:
+        self,
+        group: str,
+        topic: str,
+        offsets: OffsetsByQueue,
+        may_replace: Callable[[int, int, int], bool],
+    ) -> OffsetsByQueue:
         """Commit offsets, durably; return all offsets of the group in the topic.
 
         `may_replace(queue_id, old, new)` decides whether an existing offset is replaced. The caller
         must hold the write lock.
         """
-        after: Offsets = {}
+        after: OffsetsByQueue = {}
 
         def edit(table: _Table) -> bool:
             known = table.get(f"{topic}@{group}", {})
@@ -66,7 +70,7 @@ class GroupOffsets:
         self._change(edit)
         return after
 
-    def change_all(self, edit: Callable[[dict[_Key, Offsets]], bool]) -> None:
+    def change_all(self, edit: Callable[[dict[_Key, OffsetsByQueue]], bool]) -> None:
         """Change the offsets of many groups and topics at once, durably.
 
         `edit` gets all offsets by (topic, group), may change them, and returns whether it has done

@@ -30,12 +30,12 @@ BY_HAND = (
 Content = dict[str, Any]
 """A table as parsed from the file; integer keys are strings of digits."""
 
-Table = TypeVar("Table")
+_Table = TypeVar("_Table")
 
 MISSING, EMPTY = "is missing", "is empty"
 
 
-class JsonTable(Generic[Table]):
+class JsonTable(Generic[_Table]):
     """One table of one store. `parse` converts its content to values, or raises.
 
     `required` is the key of the object that contains the table; with None any object is a table.
@@ -45,7 +45,7 @@ class JsonTable(Generic[Table]):
         self,
         layout: Layout,
         name: str,
-        parse: Callable[[Content], Table],
+        parse: Callable[[Content], _Table],
         *,
         required: str | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class JsonTable(Generic[Table]):
         self._parse, self._required = parse, required
         self._warned_of: object = None
 
-    def read(self) -> Table:
+    def read(self) -> _Table:
         """Return the current table. Raises StoreDamagedError."""
         return self._load()[1]
 
@@ -89,7 +89,7 @@ class JsonTable(Generic[Table]):
         # An invalid file must not replace its valid backup.
         replace_file(self._path, text, self._scratch, backup=sound)
 
-    def _load(self) -> tuple[Content, Table, bool]:
+    def _load(self) -> tuple[Content, _Table, bool]:
         """Return the content, the values, and whether they come from the main file."""
         main = self._attempt(self._path)
         if not isinstance(main, str):
@@ -108,7 +108,7 @@ class JsonTable(Generic[Table]):
             remedy=BY_HAND,
         )
 
-    def _attempt(self, path: Path) -> tuple[Content, Table] | str:
+    def _attempt(self, path: Path) -> tuple[Content, _Table] | str:
         """Return the content and values of one file, or a description of its fault."""
         try:
             data = read_or_none(path)

@@ -15,7 +15,7 @@ from pyrocket.values.admin import (
     GroupConfig,
     GroupLag,
     LiveMember,
-    Place,
+    ResetTo,
 )
 from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
 
@@ -169,7 +169,7 @@ class RemoteGroups:
     ) -> GroupConfig:
         """Change the given settings. Raises GroupNotFoundError."""
 
-    def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> dict[int, int]:
+    def reset(self, group: str, topic: str, to: ResetTo, *, force: bool = False) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
 
         A group with live members is reset only with `force`; they continue at the new offsets.

@@ -19,7 +19,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.wire.allocator import keep_blocks
-from pyrocket.wire.channel import Credentials, Metadata, method_of
+from pyrocket.wire.channel import CallMetadata, Credentials, method_of
 from pyrocket.wire.tls_errors import date_remedy
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Connection:
             return self._channel
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> CallMetadata:
         """The metadata that authenticates a call made now."""
         return self._credentials.metadata()
 

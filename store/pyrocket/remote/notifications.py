@@ -13,7 +13,7 @@ from pyrocket.remote.broker import RemoteBroker
 _PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 20.0
 
-Received = Callable[[Any], None]
+_Received = Callable[[Any], None]
 """Called with a notification; with None after notifications may have been lost."""
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Watch:
-    received: Received
+    received: _Received
     request: dict[str, str]
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
@@ -35,7 +35,7 @@ class Notifications:
         self._names, self._failures = set[str](), Failures()
         self._watches: set[_Watch] = set()
 
-    def watch(self, received: Received, **request: str) -> Callable[[], None]:
+    def watch(self, received: _Received, **request: str) -> Callable[[], None]:
         """Follow the notifications that `request` names; return a function to stop."""
         watch = _Watch(received, request)
         self._watches.add(watch)

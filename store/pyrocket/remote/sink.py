@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute, UniqueIds
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder, UniqueIds
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.send_columns import check_send_batch
@@ -150,18 +150,18 @@ class RemoteSink:
         published = self.publish(named, [staged])
         return AppendResult(staged.rows, staged.bytes, published.log_end)
 
-    def _existing(self, name: str) -> TopicRoute:
+    def _existing(self, name: str) -> AppendRoute:
         """Return the route to a topic; a missing topic is created if that is allowed."""
         return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
 
-    def _planned(self, name: str) -> TopicRoute:
+    def _planned(self, name: str) -> AppendRoute:
         """Return the route to a topic; a missing topic is created only when rows are published."""
         route = self._route(name)
         if route is None and not self._creates:
             self._source.topic(name)
-        return route or TopicRoute(name, self._source.hello.default_queues)
+        return route or AppendRoute(name, self._source.hello.default_queues)
 
-    def _route(self, name: str) -> TopicRoute | None:
+    def _route(self, name: str) -> AppendRoute | None:
         """Return the route to a topic; None if the topic does not exist."""
         check_topic_name(name)
         if name not in self._known:
@@ -230,20 +230,20 @@ class RemoteSink:
 class _Routes:
     """Routes rows to topics, and collects the number of write queues of each topic in use."""
 
-    def __init__(self, route: Callable[[str], TopicRoute]) -> None:
+    def __init__(self, route: Callable[[str], AppendRoute]) -> None:
         self._route, self.used = route, dict[str, int]()
 
-    def __call__(self, name: str) -> TopicRoute:
+    def __call__(self, name: str) -> AppendRoute:
         route = self._route(name)
         self.used[name] = route.queues
         return route
 
 
-def _route_to(topic: TopicConfig) -> TopicRoute:
+def _route_to(topic: TopicConfig) -> AppendRoute:
     if not topic.writable:
         raise MessageError(
             f"topic {topic.name!r} is not writable.",
             remedy="Add the write permission to the topic at the broker.",
             code="TOPIC_NOT_WRITABLE",
         )
-    return TopicRoute(topic.name, topic.write_queues)
+    return AppendRoute(topic.name, topic.write_queues)

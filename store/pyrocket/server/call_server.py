@@ -23,7 +23,7 @@ from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import COPIES, Incoming, Limits, Origin
+from pyrocket.server.incoming import COPIES, CallLimits, CallOrigin, Incoming
 from pyrocket.server.service import Call
 from pyrocket.server.threads import Threads
 from pyrocket.wire.allocator import keep_blocks, release_blocks
@@ -109,7 +109,7 @@ _Value = TypeVar("_Value")
 Handle = Callable[[Incoming], Awaitable[bytes | None]]
 """Handles a call, and returns its reply; None for a call that has sent its replies."""
 
-Report = Callable[[Incoming, Exception], Awaitable[bytes | None]]
+_Report = Callable[[Incoming, Exception], Awaitable[bytes | None]]
 """Tells the client of a call about an error, and returns the reply."""
 
 
@@ -130,7 +130,7 @@ class CallServer:
         self._stopping = asyncio.Event()
         self._sweeping: list[asyncio.Future[None]] = []
         self.observe: Callable[[str, str, float], None] = lambda call, status, seconds: None
-        self.limits = Limits(settings)
+        self.limits = CallLimits(settings)
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Open a port, with TLS if there are credentials; return its number.
@@ -196,7 +196,7 @@ class CallServer:
         *,
         streams: bool = False,
         anonymous: bool = False,
-        report: Report | None = None,
+        report: _Report | None = None,
     ) -> grpc.RpcMethodHandler:
         """Return the handler of a call.
 
@@ -214,7 +214,7 @@ class CallServer:
         return grpc.stream_unary_rpc_method_handler(serve)
 
     async def _serve(
-        self, call: Incoming, handle: Handle, report: Report, *, anonymous: bool
+        self, call: Incoming, handle: Handle, report: _Report, *, anonymous: bool
     ) -> bytes | None:
         began = time.monotonic()
         try:
@@ -301,12 +301,12 @@ class CallServer:
                 await taking
         await self.run(lambda: _close(replies))
 
-    def _answer(self, call: Call, request: bytes, origin: Origin) -> Any:
+    def _answer(self, call: Call, request: bytes, origin: CallOrigin) -> Any:
         arguments, visible = self.admitted(call, request, origin)
         return visible(call.answer(**arguments))
 
     def admitted(
-        self, call: Call, request: bytes, origin: Origin
+        self, call: Call, request: bytes, origin: CallOrigin
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; return its arguments, and the function that filters its reply.
 

@@ -14,9 +14,9 @@ from pyrocket.broker.settings import Settings
 from pyrocket.errors import PyrocketError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.incoming import CallOrigin, Incoming
 from pyrocket.server.messaging.long_polls import LongPolls
-from pyrocket.server.messaging.sessions import Session, Stream
+from pyrocket.server.messaging.sessions import ClientSession, Stream
 from pyrocket.server.service import Call, call_of, calls_of
 from pyrocket.values.consuming import PullStatus, RawPulled
 from pyrocket.values.message import MessageQueue
@@ -59,7 +59,7 @@ class ClientsService:
     def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
         self._broker, self._gate, self._server = broker, gate, server
         self._max_wait_s = settings.long_poll
-        self._polls, self._session = LongPolls(broker), Session(("", SERVICE))
+        self._polls, self._session = LongPolls(broker), ClientSession(("", SERVICE))
         self._streams: set[Stream] = set()
         self._clients = ClientCalls(broker)
         self._calls = calls_of(SERVICE, self._clients.table())
@@ -130,7 +130,7 @@ class ClientsService:
                 )
 
     def _subscribe(
-        self, group: str, producer_group: str, client_id: str, stream: Stream, origin: Origin
+        self, group: str, producer_group: str, client_id: str, stream: Stream, origin: CallOrigin
     ) -> Callable[[], None]:
         """Send the changes of a group, or the checks of a producer group, to the stream.
 
@@ -145,7 +145,7 @@ class ClientsService:
         watch = self._clients.watch
         return watch(notify, group, producer_group, lambda: max(stream.room, 0))
 
-    def _may_decide(self, origin: Origin, undecided: Undecided) -> bool:
+    def _may_decide(self, origin: CallOrigin, undecided: Undecided) -> bool:
         """Whether a user may send to the topic of a half message, and thus see the message."""
         message = undecided.message
         queue = MessageQueue(message.topic, undecided.broker, message.queue_id)

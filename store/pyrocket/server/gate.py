@@ -42,7 +42,7 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.server.incoming import Origin
+from pyrocket.server.incoming import CallOrigin
 from pyrocket.values.consuming import Heartbeat
 from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import Message, MessageQueue, QueueRange
@@ -198,7 +198,7 @@ class Gate:
         """Return the current users and rights; None without a users file."""
         return None if self._access is None else self._access()
 
-    def check_again(self, origin: Origin) -> None:
+    def check_again(self, origin: CallOrigin) -> None:
         """Check the rights of a call that was admitted earlier.
 
         Raises NotAuthenticatedError if its user is gone, and StorePermissionError.
@@ -212,7 +212,7 @@ class Gate:
             self._check(access, origin.user, right, kind, name, {})
 
     def admit(
-        self, origin: Origin, call: str, arguments: Mapping[str, Any]
+        self, origin: CallOrigin, call: str, arguments: Mapping[str, Any]
     ) -> Callable[[Any], Any]:
         """Check a call, and return a function that filters its reply by the user's rights.
 

@@ -13,13 +13,13 @@ import grpc.aio
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
 from pyrocket.server.limits import Budget, Holders, Share
-from pyrocket.wire.errors import Metadata
+from pyrocket.wire.errors import ErrorMetadata
 
 Needed = tuple[str, str, str]
 """A right that a call needs: right, kind, and the name of the topic or group."""
 
 
-class Origin(NamedTuple):
+class CallOrigin(NamedTuple):
     """The address of a client, the metadata of its call, and its user.
 
     Read it in the event loop, before the handler of the call awaits anything: gRPC frees a call
@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     user: str | None = None
 
     @classmethod
-    def of(cls, context: Any) -> "Origin":
+    def of(cls, context: Any) -> "CallOrigin":
         """Return the origin of a call, without its user."""
         return cls(context.peer(), context.invocation_metadata() or (), set())
 
@@ -67,7 +67,7 @@ _CALLS = "the open calls", "streams_per_client or parked_polls"
 _WAITING = "the clients that wait for changes"
 
 
-class Limits:
+class CallLimits:
     """What the calls of a server share.
 
     Attributes:
@@ -110,7 +110,7 @@ class Limits:
                 self.stalled += 1
                 task.cancel()
 
-    def cancel_refused(self, check: Callable[[Origin], None]) -> None:
+    def cancel_refused(self, check: Callable[[CallOrigin], None]) -> None:
         """Cancel the calls for which `check` raises an error: their users lost a right."""
         for call, task in self.open.items():
             if task is not None and call.refusal is None:
@@ -131,8 +131,8 @@ class Incoming:
         status: The name of the status that the client gets, for metrics.
     """
 
-    def __init__(self, name: str, context: Any, limits: Limits) -> None:
-        self.name, self.origin = name, Origin.of(context)
+    def __init__(self, name: str, context: Any, limits: CallLimits) -> None:
+        self.name, self.origin = name, CallOrigin.of(context)
         self._context, self._limits, self._settings = context, limits, limits.settings
         self._requests = self._replies = self._uploaded = 0
         self.due, self.is_late, self._is_counted = 0.0, False, False
@@ -180,7 +180,7 @@ class Incoming:
 
         weakref.finalize(self, freed).atexit = False
 
-    def refused_by(self, check: Callable[[Origin], None]) -> PyrocketError | None:
+    def refused_by(self, check: Callable[[CallOrigin], None]) -> PyrocketError | None:
         """Return the error that a check of the call raises, or None."""
         try:
             check(self.origin)
@@ -328,7 +328,7 @@ class Incoming:
         self.due = time.monotonic() + self._settings.stream_stalled
         return data
 
-    async def abort(self, code: grpc.StatusCode, text: str, metadata: Metadata = ()) -> None:
+    async def abort(self, code: grpc.StatusCode, text: str, metadata: ErrorMetadata = ()) -> None:
         """End the call with a status. Always raises an exception."""
         self.status = code.name
         try:

@@ -27,7 +27,7 @@ _INNER_BYTES = bytes(range(_MORE, 256))
 _counting = threading.Lock()
 """One thread at a time counts, because all others wait for the interpreter meanwhile."""
 
-Fields = Mapping[int, "tuple[bool, Fields]"]
+_Fields = Mapping[int, "tuple[bool, _Fields]"]
 """The repeated fields and those with messages, by number: whether they have packed numbers, and
 the fields of their messages."""
 
@@ -50,7 +50,7 @@ def parsed(kind: type[Any], data: bytes, call: str) -> Any:
 
 
 @cache
-def _fields(kind: Descriptor) -> Fields:
+def _fields(kind: Descriptor) -> _Fields:
     """Return the fields to count. No message contains messages of its own kind."""
     empty = message_class(kind.full_name)()
     return {
@@ -69,7 +69,7 @@ class _Count:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def left(self, at: int, end: int, fields: Fields, most: int) -> int:
+    def left(self, at: int, end: int, fields: _Fields, most: int) -> int:
         """Return how many values may follow those of a message; negative if there are too many.
 
         Raises IndexError if the message is cut off.
@@ -98,7 +98,7 @@ class _Count:
                 at += {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, 0)
         return most
 
-    def _inside(self, at: int, end: int, field: "tuple[bool, Fields]", most: int) -> int:
+    def _inside(self, at: int, end: int, field: "tuple[bool, _Fields]", most: int) -> int:
         is_packed, fields = field
         if is_packed:
             return most - len(self._data[at:end].translate(None, _INNER_BYTES))

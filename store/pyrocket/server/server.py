@@ -16,14 +16,13 @@ from pyrocket.server.call_server import DEFAULTS, CallServer
 from pyrocket.server.clients import ClientsService
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
-from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.incoming import CallOrigin, Incoming
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
-from pyrocket.server.service import BulkService, Call
+from pyrocket.server.service import SERVICE, BulkService, Call
 from pyrocket.server.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 from pyrocket.values.source import Version
-from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import put
 
@@ -66,7 +65,7 @@ class Server(CallServer):
             self._broker.advertise(host)
 
     def admitted(
-        self, call: Call, request: bytes, origin: Origin
+        self, call: Call, request: bytes, origin: CallOrigin
     ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Authorize a call; add the address of the client to the arguments of a send."""
         arguments, visible = super().admitted(call, request, origin)

@@ -16,7 +16,7 @@ from pyrocket.errors import InvalidInputError, OptionError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.server.requests import parsed
-from pyrocket.values.admin import AtTime, GroupConfig, GroupLag, LiveMember, Place
+from pyrocket.values.admin import AtTime, GroupConfig, GroupLag, LiveMember, ResetTo
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
 from pyrocket.values.source import Part, ReadPlan
@@ -149,7 +149,7 @@ class BulkService:
 
         Raises OptionError unless exactly one target is given.
         """
-        given: list[Place] = [offsets] if offsets else []
+        given: list[ResetTo] = [offsets] if offsets else []
         given += [AtTime(time_ms)] if time_ms is not None else []
         if rule in ("earliest", "latest"):
             given.append("earliest" if rule == "earliest" else "latest")

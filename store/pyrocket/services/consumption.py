@@ -32,7 +32,7 @@ from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
-from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
+from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.topics import lacking_topics
 from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import QueueOffsets, StoredMessage
@@ -79,7 +79,7 @@ class Consumption:
         self._subscriptions = Subscriptions(engine.layout, engine.clock)
         self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
-        self._committed: tuple[object, dict[tuple[str, str], Offsets]] = (None, {})
+        self._committed: tuple[object, dict[tuple[str, str], OffsetsByQueue]] = (None, {})
         self._ends, self._ends_at = dict[tuple[str, int], int](), (-1, -1)
         self._reading = threading.Lock()
         self.saved_next: int | None = None
@@ -265,7 +265,7 @@ class Consumption:
         """Flush all messages appended before the call."""
         self._engine.writer.flush()
 
-    def committed(self) -> dict[tuple[str, str], Offsets]:
+    def committed(self) -> dict[tuple[str, str], OffsetsByQueue]:
         """Return all committed offsets by (topic, group); the file is read only if it has changed.
 
         The result must not be modified.
@@ -279,7 +279,7 @@ class Consumption:
         """Return a value that changes whenever committed offsets change. Cheap."""
         return self._offsets.table.stamp()
 
-    def commit(self, edit: Callable[[dict[tuple[str, str], Offsets]], bool]) -> None:
+    def commit(self, edit: Callable[[dict[tuple[str, str], OffsetsByQueue]], bool]) -> None:
         """Change committed offsets durably; see `GroupOffsets.change_all`."""
         with self._engine.writer.exclusive():
             self._offsets.change_all(edit)

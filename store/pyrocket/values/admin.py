@@ -64,7 +64,7 @@ class AtTime:
     ms: int
 
 
-Place = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
+ResetTo = Mapping[int, int] | Literal["earliest", "latest"] | AtTime
 """The target of a reset: an offset for each queue, or one rule for all queues."""
 
 

@@ -22,10 +22,10 @@ SCHEME = "MQv2-HMAC-SHA1"
 DATE_KEY, AUTHORIZATION_KEY = "x-mq-date-time", "authorization"
 _FIELD = re.compile(r"([A-Za-z]+)=([^,\s]*)")
 
-Metadata = tuple[tuple[str, str], ...]
+CallMetadata = tuple[tuple[str, str], ...]
 
 
-def sign(access_key: str, secret: str) -> Metadata:
+def sign(access_key: str, secret: str) -> CallMetadata:
     """Return the metadata of a call made now."""
     date = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     signature = hmac.new(secret.encode(), date.encode(), "sha1").hexdigest()
@@ -98,7 +98,7 @@ class Credentials:
         trust = grpc.ssl_channel_credentials(root_certificates=self.ca)
         return grpc.secure_channel(address, trust, options=CHANNEL_OPTIONS)
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> CallMetadata:
         """Return the metadata that authenticates a call made now."""
         return sign(self.access_key, self.secret_key) if self.access_key else ()
 

@@ -49,10 +49,10 @@ because clients would repeat the calls.
 _MAX_TEXT = 600
 """In characters of up to four bytes. Message, remedy, and a text with both must fit into 8 KiB."""
 
-Metadata = tuple[tuple[str, bytes], ...]
+ErrorMetadata = tuple[tuple[str, bytes], ...]
 
 
-def status_of(error: PyrocketError) -> tuple[grpc.StatusCode, str, Metadata]:
+def status_of(error: PyrocketError) -> tuple[grpc.StatusCode, str, ErrorMetadata]:
     """Return the status, its text and its trailing metadata for an error."""
     code = next(code for kind, code in _STATUSES if isinstance(error, kind))
     detail = fill(

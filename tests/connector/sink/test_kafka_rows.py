@@ -25,7 +25,7 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.sink.columns import plan_columns, plan_json, send_batch
 from pyspark_pyrocket.sink.kafka_rows import rows_with_body
-from pyspark_pyrocket.sink.prepare import Sink, prepare_sink
+from pyspark_pyrocket.sink.prepare import SinkPlan, prepare_sink
 from pyspark_pyrocket.sink.staged_writer import StagedWriter, publish, stage_rows
 from pyspark_pyrocket.sink.task_rows import send_rows
 
@@ -308,7 +308,7 @@ def test_base64_applies_to_the_column_key_only(tmp_path):
     with pytest.raises(OptionError, match="column 'keys'") as info:
         prepare_sink(request, schema, overwrite=False)
     assert info.value.code == "OPTION_CONFLICT"
-    assert isinstance(sink(tmp_path / "s", keyEncoding="base64"), Sink)
+    assert isinstance(sink(tmp_path / "s", keyEncoding="base64"), SinkPlan)
 
 
 def test_the_log_line_of_a_micro_batch_counts_dropped_rows(tmp_path, caplog):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
+from support.shares import share
 
 
 class Piped:
@@ -67,6 +68,7 @@ def test_a_restored_checkpoint_loses_no_rows_silently(piped, tmp_path):
     assert set(piped.sink.bodies()) == set(piped.sent)
 
 
+@pytest.mark.heavy
 def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_path):
     piped.run("a")
     shutil.copytree(piped.sink.path, tmp_path / "backup")
@@ -80,7 +82,9 @@ def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_pa
     assert piped.sink.bodies() == [b"a", b"d"]
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
+@pytest.mark.parametrize(
+    "named", share([True, False], 1), ids=["checkpoint in an option", "in the session"]
+)
 def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_path, named):
     """A disk may not be mounted: rows written meanwhile would be missing after it is mounted."""
     if not named:
@@ -104,6 +108,7 @@ def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_pat
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
 
+@pytest.mark.heavy
 def test_batches_without_rows_between_runs_are_not_a_gap(piped):
     """Every windowed query has such batches."""
     for number in range(2):

@@ -7,7 +7,7 @@ import pytest
 from pyrocket.base.rounds import Rounds
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
-from pyrocket.broker.pop.holds import Hold
+from pyrocket.broker.pop.holds import ParkedPoll
 from pyrocket.errors import BrokerBusyError
 from support.pops import sent
 
@@ -43,7 +43,7 @@ def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error)
         count = len(calls)
         polls.visible_in("g", "t", 1)
         until(lambda: len(calls) > count)  # noqa: B023
-    polls.holds.park(Hold("g", "t", None, lambda: woken.append(1)))
+    polls.holds.park(ParkedPoll("g", "t", None, lambda: woken.append(1)))
     sent(broker.store, 1)
     polls.appended()
     until(lambda: woken)

@@ -4,7 +4,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import HALF_CURSOR, NEXT_DUE, OP_CURSOR, level_field
-from pyrocket.engine.message_encoder import TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute
 from pyrocket.errors import StoreUnavailableError
 from support.dying import DeathError, DyingAt
 from support.inner import inner
@@ -16,7 +16,7 @@ MOVES = {level_field(3): 17, HALF_CURSOR: 4}
 def send_and_move(store, moves=MOVES):
     """Append one message and move the cursors with it, as a service does."""
     writer = inner(store).writer
-    to = TopicRoute("t", store.topics.get("t").write_queues)
+    to = AppendRoute("t", store.topics.get("t").write_queues)
     encoded = inner(store).encoder.encode_message(message(b"moved"), to).record
     with writer.exclusive():
         writer.append([encoded], moves=moves)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyrocket import PyrocketError, Store, StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.engine.received import ReceivedRecords, RecordCheck
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
@@ -30,7 +30,7 @@ def encoded(config=None, topic="orders", **columns):
     batch = pa.record_batch(columns)
     encoder = MessageEncoder(config or StoreConfig(), lambda: NOW)
     return encoder.encode_rows(
-        batch, check_send_batch(batch), topic, 0, lambda name: TopicRoute(name, 4)
+        batch, check_send_batch(batch), topic, 0, lambda name: AppendRoute(name, 4)
     )
 
 

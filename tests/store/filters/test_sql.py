@@ -15,6 +15,7 @@ from pyrocket.filters.sql_parser import parse_sql
 from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.property_columns import PropertyColumns
+from support.shares import TIMES
 from support.sqls import EXPRESSIONS, PROPERTIES
 
 OF_JAVA = json.loads((Path(__file__).parents[2] / "golden/sql92.json").read_text("utf-8"))
@@ -230,7 +231,7 @@ def test_a_long_list_of_conditions_does_not_exceed_the_nesting_limit():
     assert not is_true(sql, {"a": "5000"})
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=120 * TIMES, suppress_health_check=[HealthCheck.filter_too_much])
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
 def test_evaluation_by_columns_and_by_single_messages_has_the_same_results(sql, rows):
     try:
@@ -241,7 +242,7 @@ def test_evaluation_by_columns_and_by_single_messages_has_the_same_results(sql, 
 
 
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
-@settings(max_examples=200)
+@settings(max_examples=60 * TIMES)
 def test_messages_excluded_by_tags_codes_do_not_match(sql, rows):
     try:
         where = MessageFilter.parse(sql=sql)

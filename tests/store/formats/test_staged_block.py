@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyrocket.base.config import StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.staged_block import decode_columns, encode_columns, index_block
 
@@ -16,7 +16,7 @@ def batch():
     rows = pa.record_batch({"body": [b"a", b"bc"], "keys": [["k"], ["k", "l"]]})
     encoder = MessageEncoder(StoreConfig(), lambda: 1)
     (encoded,) = encoder.encode_rows(
-        rows, check_send_batch(rows), "t", 0, lambda name: TopicRoute(name, 1)
+        rows, check_send_batch(rows), "t", 0, lambda name: AppendRoute(name, 1)
     )
     return encoded
 

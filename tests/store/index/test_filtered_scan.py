@@ -10,6 +10,7 @@ from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedErro
 from pyrocket.formats import record_columns, record_slice
 from pyrocket.index.queues import record_fetch, scanner
 from support.inner import inner
+from support.shares import TIMES
 from support.slices import range_of, scan_ranges
 from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
@@ -98,7 +99,7 @@ def test_a_filtered_scan_returns_exactly_the_messages_that_match(tagged, options
     assert found == [every[offset] for offset in one_by_one]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15 * TIMES, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -8,6 +8,7 @@ from pyrocket.disk.shared_state import CHECKPOINTED
 from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
 from support.inner import inner
+from support.shares import share
 from support.stores import (
     SMALL,
     batch,
@@ -120,7 +121,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", range(24, 45))
+@pytest.mark.parametrize("at", share(range(24, 45), 4))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """The garbage begins at any byte, so the entry before it may have a wrong size or tags code."""
     file = queue_files(image)[-2]
@@ -131,7 +132,7 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", range(20))
+@pytest.mark.parametrize("at", share(range(20), 5))
 def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
     file = queue_files(image)[-2]
     good = file.read_bytes()

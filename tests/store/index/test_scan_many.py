@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreConfig, StoreSource
 from pyrocket.errors import SchemaError, TopicNotFoundError
+from support.shares import TIMES
 from support.slices import range_of, scan_ranges
 from support.stores import SMALL, batch, log_files, overwrite
 
@@ -62,7 +63,7 @@ def parts_of(store):
     return ranges
 
 
-@settings(max_examples=30)
+@settings(max_examples=12 * TIMES)
 @given(data=st.data())
 def test_all_columns_equal_those_of_separate_scans(store, data):
     ranges = parts_of(store)(data)
@@ -70,7 +71,7 @@ def test_all_columns_equal_those_of_separate_scans(store, data):
     assert pa.Table.from_batches([found]) == one_by_one(store, ranges)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12 * TIMES)
 @given(data=st.data())
 @pytest.mark.parametrize("wanted", [{"tags": "A"}, {"sql": "n > 3"}, {"tags": "B", "sql": "n < 9"}])
 def test_filters_and_their_counts_equal_those_of_separate_scans(store, wanted, data):

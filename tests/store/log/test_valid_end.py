@@ -7,6 +7,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreDamagedError
+from support.shares import STEPS
 from support.stores import (
     SMALL,
     batch,
@@ -36,11 +37,12 @@ def file_of(path, offset):
 
 
 @pytest.mark.crash
-def test_torn_tail_is_truncated_at_every_byte_of_the_last_record(path, open_store):
+@pytest.mark.parametrize("every", STEPS)
+def test_torn_tail_is_truncated_at_every_byte_of_the_last_record(path, open_store, every):
     last = crashed(path, count=21, body_bytes=20)
     file, at = file_of(path, last.physical_offset)
     whole = file.read_bytes()
-    for kept in range(last.store_size):
+    for kept in range(0, last.store_size, every):
         file.write_bytes(whole[: at + kept].ljust(4096, b"\0"))
         store = open_store()
         assert bodies(store)[0] == numbered(20, 20), kept

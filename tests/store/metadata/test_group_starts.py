@@ -12,7 +12,7 @@ from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.store import consumption_of
 from pyrocket.tools.verify.verify import verify
 from pyrocket.values.consuming import GroupStart
-from support.stores import message
+from support.stores import SMALL, message
 
 FIRST, LATER = GroupStart(0, 0), GroupStart(time_ms=5)
 
@@ -100,7 +100,7 @@ def test_starts_after_the_end_of_a_truncated_log_are_lowered(file):
 
 
 def test_messages_stored_after_a_recovery_that_truncated_the_log_are_not_skipped(path):
-    with Store.open(path, create=True) as store:
+    with Store.open(path, create=True, config=SMALL) as store:
         store.append(message(b"kept"))
     log = next((path / "commitlog").iterdir())
     before = log.read_bytes()

@@ -204,7 +204,7 @@ class Place:
 
 
 SIZES = [
-    pytest.param((1, 2, False), id="quick"),
+    pytest.param((1, 1, False), id="quick"),
     *(
         pytest.param(
             (connections, float(os.environ.get("PYROCKET_ATTACK_S", "120")), users),

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from pyrocket import Message, Store
 from pyrocket.base.config import StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, Origin, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder, Origin
 from pyrocket.errors import MessageError
 from pyrocket.formats.system_topics import HALF_TOPIC, TIMER_TOPIC
 from pyrocket.server.messaging.interface import SERVICE as MESSAGING
@@ -158,4 +158,4 @@ def test_the_encoder_names_the_property(field):
     given[field] = EVIL if field == "unique_id" else {"PGROUP": EVIL}
     name = "UNIQ_KEY" if field == "unique_id" else "PGROUP"
     with pytest.raises(MessageError, match=f"'{name}' contains"):
-        encoder.encode_message(Message(topic="t", body=b"1"), TopicRoute("t", 1), Origin(**given))
+        encoder.encode_message(Message(topic="t", body=b"1"), AppendRoute("t", 1), Origin(**given))

@@ -22,7 +22,7 @@ from pyrocket.tools.cli.frame import agreed as ask
 
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, read_checkpoint
+from pyspark_pyrocket.tools.checkpoints.files import SparkCheckpoint, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import (
     Move,
     place_of,
@@ -187,7 +187,7 @@ def _offset_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
         yield (queue.topic, str(queue.queue_id), str(known), str(offset))
 
 
-def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
+def _bounds(found: SparkCheckpoint, store: str | None) -> Bounds | None:
     """Return the bounds of the queues; None if no readable store is given."""
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
@@ -198,7 +198,7 @@ def _bounds(found: Checkpoint, store: str | None) -> Bounds | None:
     return None
 
 
-def _ours(found: Checkpoint) -> Sequence[StreamOffset]:
+def _ours(found: SparkCheckpoint) -> Sequence[StreamOffset]:
     return list(found.newest.ours().values()) if found.newest else []
 
 

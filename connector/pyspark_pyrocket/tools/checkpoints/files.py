@@ -74,7 +74,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SparkCheckpoint:
     """The contents of a checkpoint directory.
 
     batches: the readable micro-batches, ascending; Spark retains the last hundred.
@@ -112,7 +112,7 @@ def _checkpoint_path(directory: str) -> Path:
         ) from error
 
 
-def read_checkpoint(directory: str) -> Checkpoint:
+def read_checkpoint(directory: str) -> SparkCheckpoint:
     """Read a checkpoint. Raises InvalidInputError (CHECKPOINT_NOT_FOUND)."""
     path = _checkpoint_path(directory)
     if not (path / OFFSETS).is_dir() and not (path / METADATA).is_file():
@@ -129,7 +129,7 @@ def read_checkpoint(directory: str) -> Checkpoint:
         for number in planned
         if (batch := _read_batch(path, number, number in committed, damaged))
     ]
-    return Checkpoint(
+    return SparkCheckpoint(
         path,
         _query_id(path, damaged),
         tuple(batches),

@@ -28,22 +28,22 @@ from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.positions import (
     LATEST,
     WORDS,
-    Committed,
+    CommittedOffsets,
     OffsetChoice,
-    Place,
+    SpanPlace,
     TimeChoice,
 )
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source.resume import Changes
+from pyspark_pyrocket.source.resume import StoreChanges
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset
 from pyspark_pyrocket.tools.checkpoints.files import (
     BACKUPS,
     OFFSETS,
-    Checkpoint,
     PlannedBatch,
+    SparkCheckpoint,
     crc_path,
     read_checkpoint,
 )
@@ -70,7 +70,7 @@ class Move:
     in_the_way: tuple[str, ...] = ()
 
 
-def place_of(to: str, group: str) -> Place:
+def place_of(to: str, group: str) -> SpanPlace:
     """Return the place for `--to`: a name, JSON with offsets of some queues, or a time."""
     text = to.strip()
     if text.lower() == "committed":
@@ -81,16 +81,16 @@ def place_of(to: str, group: str) -> Place:
                 code="OPTION_MISSING",
             )
         check_group_name(group)
-        return Committed(_OPTION, group, LATEST)
+        return CommittedOffsets(_OPTION, group, LATEST)
     if text.lower() in WORDS or text.startswith("{"):
         return OffsetChoice.parse(_OPTION, text)
     return TimeChoice.parse(_OPTION, text)
 
 
 def plan_reset(
-    checkpoint: Checkpoint,
+    checkpoint: SparkCheckpoint,
     reads: MessageSource,
-    place: Place,
+    place: SpanPlace,
     *,
     topics: Sequence[str] = (),
     source: int | None = None,
@@ -164,7 +164,7 @@ def _source(newest: PlannedBatch, wanted: int | None) -> int:
 
 
 def _moved_queues(
-    reads: MessageSource, before: StreamOffset, place: Place, topics: Sequence[str]
+    reads: MessageSource, before: StreamOffset, place: SpanPlace, topics: Sequence[str]
 ) -> set[MessageQueue]:
     """Return the existing queues to move: those that `place` names, or all of the topics."""
     named = place.queues if isinstance(place, OffsetChoice) else {}
@@ -203,7 +203,7 @@ def _named_queues(named: ByQueue[int], queues: Set[MessageQueue]) -> set[Message
 
 
 def _offset_after_move(
-    reads: MessageSource, before: StreamOffset, moved: Set[MessageQueue], place: Place
+    reads: MessageSource, before: StreamOffset, moved: Set[MessageQueue], place: SpanPlace
 ) -> StreamOffset:
     kept = {*(queue.topic for queue in moved), *_staying_topics(reads, before, moved)}
     options = _options(reads, {"assign": _assigned(moved)})
@@ -229,7 +229,7 @@ def _staying_topics(
     If the store was replaced or restored, the offsets of topics that it does not have are dropped.
     Raises InvalidInputError (CHECKPOINT_TOPIC) if such an offset is no longer valid.
     """
-    changes = Changes.since(reads, before)
+    changes = StoreChanges.since(reads, before)
     is_other = bool(changes.restored) or _is_other_store(reads, before)
     bounds = reads.bounds([topic for topic in before.offsets.topics if topic in reads.topics()])
     left = {queue.topic for queue in before.offsets if queue in bounds and queue not in moved}

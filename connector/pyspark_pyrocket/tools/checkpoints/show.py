@@ -10,13 +10,13 @@ from pyrocket.base.arguments import counted
 
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.tools.checkpoints.files import Checkpoint, PlannedBatch
+from pyspark_pyrocket.tools.checkpoints.files import PlannedBatch, SparkCheckpoint
 from pyspark_pyrocket.transport.interface import Bounds
 
 _MAX_BATCHES = 10
 
 
-def document(checkpoint: Checkpoint) -> dict[str, Any]:
+def document(checkpoint: SparkCheckpoint) -> dict[str, Any]:
     """Return the content of a checkpoint as a JSON document; times are ISO-8601, UTC."""
     return {
         "directory": str(checkpoint.path),
@@ -27,7 +27,7 @@ def document(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def show_checkpoint(checkpoint: Checkpoint, bounds: Bounds | None = None) -> None:
+def show_checkpoint(checkpoint: SparkCheckpoint, bounds: Bounds | None = None) -> None:
     """Print the last micro-batches, the next offset of each queue, and damaged or foreign files.
 
     bounds: the offsets in the store; adds the number of unread messages.
@@ -113,7 +113,7 @@ def _show_offset(
 
 
 def _with_earlier(
-    checkpoint: Checkpoint,
+    checkpoint: SparkCheckpoint,
 ) -> Iterator[tuple[PlannedBatch, PlannedBatch | None]]:
     first = max(len(checkpoint.batches) - _MAX_BATCHES, 0)
     for at in range(first, len(checkpoint.batches)):

@@ -43,7 +43,7 @@ class BatchFacts:
         return cls(number=progress["batchId"], rows=progress["numInputRows"], duration_ms=duration)
 
 
-class Target(Protocol):
+class LagTarget(Protocol):
     """Receives lags, in addition to the log."""
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
@@ -66,7 +66,7 @@ class LagListener(StreamingQueryListener):
         self,
         store: str | None = None,
         *,
-        targets: Sequence[Target] = (),
+        targets: Sequence[LagTarget] = (),
         log_seconds: float | None = LOG_SECONDS,
     ) -> None:
         """Create a listener.

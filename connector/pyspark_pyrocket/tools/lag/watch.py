@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import UnsupportedError
 
-from pyspark_pyrocket.tools.lag.listener import LOG_SECONDS, LagListener, Target
+from pyspark_pyrocket.tools.lag.listener import LOG_SECONDS, LagListener, LagTarget
 from pyspark_pyrocket.worker import log_to_stderr
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def watch_lag(
     return watching
 
 
-def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry", list[Target]]:
+def _metrics(registry: "CollectorRegistry | None") -> tuple["CollectorRegistry", list[LagTarget]]:
     try:
         from prometheus_client import CollectorRegistry
 

@@ -2,13 +2,14 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
 from pyrocket.base.clock import Clock, steady_clock
+from pyrocket.broker.append_queue import Append
 from pyrocket.broker.consumers.members import HeldGroups, Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
@@ -36,12 +37,9 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX
 from pyrocket.store import Store, consumption_of
-from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, Place
+from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, ResetTo
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
 from pyrocket.values.message import AppendResult, MessageQueue
-
-Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
-"""`AppendQueue.put`."""
 
 _FIRST_LEVEL = 3
 """The delay level of the first retry: 10 s with RocketMQ's levels."""
@@ -186,7 +184,7 @@ class Consumers:
                 )
             return {queue: self._state(group, queue) for queue in own}
 
-    def reset(self, group: str, topic: str, to: Place, *, force: bool = False) -> dict[int, int]:
+    def reset(self, group: str, topic: str, to: ResetTo, *, force: bool = False) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
 
         A group with live members that share its queues is reset only with `force`. It then has no

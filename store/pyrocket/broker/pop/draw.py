@@ -21,7 +21,7 @@ _MAX_NEW = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class DrawRequest:
     """The parameters of one `receive`."""
 
     group: str
@@ -96,7 +96,7 @@ class QueueDraw:
         self,
         storage: Consumption,
         state: QueueState,
-        request: Request,
+        request: DrawRequest,
         place: tuple[str, int],
         room: Room,
     ) -> None:

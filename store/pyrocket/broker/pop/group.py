@@ -21,7 +21,7 @@ _MAX_UNSURE = 10_000
 _LEAVING_MS = 60_000
 """Minimum invisible time of a message while its ack is appended, and after a failed ack."""
 
-Place = tuple[str, int]
+QueueKey = tuple[str, int]
 """Topic and queue id."""
 
 
@@ -30,7 +30,7 @@ class Batch:
     """The queues and receipts of the messages that a receive attempt of a FIFO group returned."""
 
     topic: str
-    receipts: Sequence[tuple[Place, Receipt]]
+    receipts: Sequence[tuple[QueueKey, Receipt]]
     stored: Stored
 
 
@@ -45,7 +45,7 @@ class _Leaving:
 
     stored: Stored
     moved: bool
-    place: Place
+    place: QueueKey
     queue: QueueState
     offsets: Sequence[int]
     held: Set[int]
@@ -65,13 +65,13 @@ class GroupState:
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.RLock()
-        self.queues: dict[Place, QueueState] = {}
+        self.queues: dict[QueueKey, QueueState] = {}
         self.turn = 0
         self.swept_ms = 0
         self.listed = False
         self._batches: OrderedDict[str, Batch] = OrderedDict()
         self._leaving: deque[_Leaving] = deque()
-        self._unsure: OrderedDict[tuple[Place, int], bool] = OrderedDict()
+        self._unsure: OrderedDict[tuple[QueueKey, int], bool] = OrderedDict()
 
     @property
     def lock(self) -> AbstractContextManager[None]:
@@ -137,12 +137,12 @@ class GroupState:
         with self._lock:
             return [one.stored for one in self._leaving]
 
-    def append_of_ack(self, place: Place, offset: int) -> Stored | None:
+    def append_of_ack(self, place: QueueKey, offset: int) -> Stored | None:
         """Return the pending append of a message's ack, or None."""
         found = (one.stored for one in self._leaving if one.place == place and offset in one.pops)
         return next(found, None)
 
-    def may_end_again(self, place: Place, offset: int, *, moved: bool) -> bool:
+    def may_end_again(self, place: QueueKey, offset: int, *, moved: bool) -> bool:
         """Whether a message's ack or move may be repeated, because it may not be durable."""
         waiting = any(
             one.place == place and offset in one.held and one.moved == moved
@@ -164,7 +164,7 @@ class GroupState:
             self.queues[place] = QueueState()
         self.queues[place].apply(event)
 
-    def row(self, place: Place, receipt: Receipt, now: int) -> int | None:
+    def row(self, place: QueueKey, receipt: Receipt, now: int) -> int | None:
         """Return the row of a delivery; None if the receipt is invalid, -1 if it has ended."""
         state = self.queues.get(place)
         if state is None or receipt.offset >= state.next:

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Ack, Event, Show
-from pyrocket.broker.pop.group import GroupState, Place, Put
+from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
 from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.values import Acked, Changed, Stored, nothing_to_store
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
 from pyrocket.services.consumption import Consumption
 
-EventOf = Callable[[Place, int, Sequence[Receipt]], Event]
+EventOf = Callable[[QueueKey, int, Sequence[Receipt]], Event]
 """Returns the event for some messages of one queue, given the queue's cursor."""
 
 
@@ -38,7 +38,7 @@ class Handles:
         raises BrokerBusyError, nothing has changed.
         """
 
-        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
+        def events(place: QueueKey, cursor: int, receipts: Sequence[Receipt]) -> Event:
             return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
 
         return self._change(group, topic, handles, events, ends=True)
@@ -69,7 +69,7 @@ class Handles:
         """
         visible = self._now() + max(invisible_ms, 0)
 
-        def events(place: Place, cursor: int, receipts: Sequence[Receipt]) -> Event:
+        def events(place: QueueKey, cursor: int, receipts: Sequence[Receipt]) -> Event:
             offsets = sorted(one.offset for one in receipts)
             return Show(group, *place, cursor, offsets, visible, 0)
 
@@ -93,7 +93,7 @@ class Handles:
             stored = state.append_of_ack(place, receipt.offset) or self._bury(state, place, receipt)
             return Acked((True,), stored, wakes=self._is_fifo(group))
 
-    def _bury(self, state: GroupState, place: Place, receipt: Receipt) -> Stored:
+    def _bury(self, state: GroupState, place: QueueKey, receipt: Receipt) -> Stored:
         """Move a message to the dead-letter topic, unless it is acked. Requires the lock."""
         queue, offset = state.queues[place], receipt.offset
         record = self._storage.read(*place, offset) if queue.flight.find(offset) >= 0 else None
@@ -112,7 +112,7 @@ class Handles:
         """Change the messages of the valid handles, with one event for each queue."""
         state = self._states.known(group)
         with state.lock:
-            valid, by_place = [], dict[Place, list[Receipt]]()
+            valid, by_place = [], dict[QueueKey, list[Receipt]]()
             for handle in handles:
                 found = self._find(state, topic, handle, ends=ends)
                 valid.append(found is not None)
@@ -128,7 +128,7 @@ class Handles:
 
     def _find(
         self, state: GroupState, topic: str, handle: str, *, ends: bool = False, moved: bool = False
-    ) -> tuple[Place, Receipt] | None:
+    ) -> tuple[QueueKey, Receipt] | None:
         """Return the queue and receipt of a valid handle; None if it is invalid.
 
         ends: Whether the handle is used for an ack or a dead letter, both of which may be repeated.

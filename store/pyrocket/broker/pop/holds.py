@@ -19,7 +19,7 @@ _Place = tuple[str, str, int | None]
 
 
 @dataclass(frozen=True)
-class Hold(Generic[_Waiter]):
+class ParkedPoll(Generic[_Waiter]):
     """A long poll of a group on one queue or all queues of a topic.
 
     waiter: The object by which the caller answers the poll.
@@ -47,13 +47,13 @@ class Holds(Generic[_Waiter]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_key: dict[_Key, dict[_Place, dict[Hold[_Waiter], None]]] = {}
+        self._by_key: dict[_Key, dict[_Place, dict[ParkedPoll[_Waiter], None]]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, hold: Hold[_Waiter]) -> None:
+    def park(self, hold: ParkedPoll[_Waiter]) -> None:
         """Add a hold. The caller must then check again for messages that have just arrived."""
         with self._lock:
             for key in hold.woken_by():
@@ -61,24 +61,24 @@ class Holds(Generic[_Waiter]):
                 places.setdefault(hold.place, {})[hold] = None
             self._count += 1
 
-    def remove(self, hold: Hold[_Waiter]) -> bool:
+    def remove(self, hold: ParkedPoll[_Waiter]) -> bool:
         """Remove a hold; return whether it was still parked."""
         with self._lock:
             return self._remove(hold)
 
-    def arrived(self, topic: str, queue_id: int) -> list[Hold[_Waiter]]:
+    def arrived(self, topic: str, queue_id: int) -> list[ParkedPoll[_Waiter]]:
         """Remove and return the holds that a message in this queue may answer.
 
         Of each group, these are all holds on this queue, and one hold on all queues of the topic.
         """
         return self._take((topic,), (topic, queue_id))
 
-    def visible(self, group: str, topic: str) -> list[Hold[_Waiter]]:
+    def visible(self, group: str, topic: str) -> list[ParkedPoll[_Waiter]]:
         """Remove and return holds of a group on a topic, as `arrived`; see `Swept.news`."""
         is_retry = topic == RETRY_PREFIX + group
         return self._take((topic,) if is_retry else (group, topic))
 
-    def _take(self, *keys: _Key) -> list[Hold[_Waiter]]:
+    def _take(self, *keys: _Key) -> list[ParkedPoll[_Waiter]]:
         with self._lock:
             found = [
                 hold
@@ -88,7 +88,7 @@ class Holds(Generic[_Waiter]):
             ]
             return [hold for hold in found if self._remove(hold)]
 
-    def _remove(self, hold: Hold[_Waiter]) -> bool:
+    def _remove(self, hold: ParkedPoll[_Waiter]) -> bool:
         found = False
         for key in hold.woken_by():
             places = self._by_key.get(key, {})

@@ -14,11 +14,11 @@ from typing import Any
 
 from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Event, Repeat, Saved, Start
-from pyrocket.broker.pop.group import GroupState, Place, Put
+from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.filters.message_filter import EVERYTHING
 from pyrocket.formats.properties import TAGS, decode_properties
 from pyrocket.formats.record_decode import Record
-from pyrocket.metadata.groups import Offsets
+from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.services.consumption import Consumption
 
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
@@ -54,7 +54,7 @@ class _Popped:
         elif tag in (_ACK, _ACKS):
             self.acks |= {(pop, int(offset)) for offset in body.get("aol") or [body["ao"]]}
 
-    def left(self) -> Iterator[tuple[str, Place, list[int], int]]:
+    def left(self) -> Iterator[tuple[str, QueueKey, list[int], int]]:
         """Yield the messages of each pop that are not acked."""
         for pop, offsets in self.offsets.items():
             group, topic, queue_id, _ = pop
@@ -95,7 +95,7 @@ def take_over(
         storage.commit(lambda table: _consume(table, ends))
 
 
-def _read(storage: Consumption, place: Place, start: int, end: int, popped: _Popped) -> None:
+def _read(storage: Consumption, place: QueueKey, start: int, end: int, popped: _Popped) -> None:
     while start < end:
         found = storage.fetch(*place, start, min(start + _READ, end), EVERYTHING, _READ)
         for record in found.records:
@@ -111,7 +111,7 @@ def _handed_out(body: dict[str, Any]) -> list[int]:
 
 
 def _events(
-    storage: Consumption, state: GroupState, place: Place, offsets: list[int], visible: int
+    storage: Consumption, state: GroupState, place: QueueKey, offsets: list[int], visible: int
 ) -> list[Event]:
     """Return the events for one pop; none if the topic or the group's offsets were deleted."""
     if storage.topic(place[0]) is None:
@@ -128,7 +128,7 @@ def _events(
     return events
 
 
-def _consume(table: dict[tuple[str, str], Offsets], ends: dict[Place, int]) -> bool:
+def _consume(table: dict[tuple[str, str], OffsetsByQueue], ends: dict[QueueKey, int]) -> bool:
     for (topic, queue_id), end in ends.items():
         table.setdefault((topic, REVIVE_GROUP), {})[queue_id] = end
     return True

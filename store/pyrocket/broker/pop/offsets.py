@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyrocket.broker.pop.events import Event, Forget, Saved, SkipTo, Start
-from pyrocket.broker.pop.group import GroupState, Place, Put
+from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.broker.pop.values import News, Stored
-from pyrocket.metadata.groups import Offsets
+from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.services.consumption import Consumption
 
 _WAIT_S = 30.0
 _NONE = -1
 _log = logging.getLogger(__name__)
 
-Table = dict[tuple[str, str], Offsets]
+_Table = dict[tuple[str, str], OffsetsByQueue]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _Move:
     """A change of a committed offset, to be saved."""
 
     group: str
-    place: Place
+    place: QueueKey
     before: int
     offset: int
 
@@ -72,7 +72,7 @@ class OffsetKeeper:
             self._stamp = self._storage.committed_stamp()
         self._settle(groups, written)
 
-    def _announce(self, groups: Sequence[GroupState], table: Table) -> list[_Move]:
+    def _announce(self, groups: Sequence[GroupState], table: _Table) -> list[_Move]:
         """Take over external changes, and record in the log the offsets that will be saved."""
         moves, stored = list[_Move](), list[Stored]()
         for state in groups:
@@ -86,7 +86,7 @@ class OffsetKeeper:
         _wait_for(stored)
         return moves
 
-    def _apply(self, table: Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
+    def _apply(self, table: _Table, moves: Sequence[_Move], written: list[_Move]) -> bool:
         """Commit the offsets that no other program has changed since they were read.
 
         Offsets of a group or topic that was deleted since then are not created again.
@@ -115,7 +115,7 @@ class OffsetKeeper:
                     stored.append(self._put(state, events))
         _wait_for(stored)
 
-    def _take_over(self, state: GroupState, table: Table) -> None:
+    def _take_over(self, state: GroupState, table: _Table) -> None:
         events: list[Event] = []
         for place, queue in [*state.queues.items()]:
             found = _found(table, state.name, place)
@@ -127,7 +127,7 @@ class OffsetKeeper:
         if events:
             self._put(state, events)
 
-    def _events(self, group: str, place: Place, committed: int, found: int) -> list[Event]:
+    def _events(self, group: str, place: QueueKey, committed: int, found: int) -> list[Event]:
         if found == _NONE:  # The topic or group was deleted and created again.
             self._news.append(News(group, place[0]))
             return [Forget(group, *place)]
@@ -141,7 +141,7 @@ class OffsetKeeper:
         return [kind(group, *place, offset), Saved(group, *place, found, found)]
 
 
-def _moves(state: GroupState, table: Table) -> list[_Move]:
+def _moves(state: GroupState, table: _Table) -> list[_Move]:
     moves = []
     for place, queue in state.queues.items():
         found, offset = _found(table, state.name, place), queue.committed
@@ -155,6 +155,6 @@ def _wait_for(stored: Sequence[Stored]) -> None:
         each.result(_WAIT_S)
 
 
-def _found(table: Table, group: str, place: Place) -> int:
+def _found(table: _Table, group: str, place: QueueKey) -> int:
     topic, queue_id = place
     return table.get((topic, group), {}).get(queue_id, _NONE)

@@ -3,12 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 
 from pyrocket.base.clock import Clock, SteadyTime
+from pyrocket.broker.append_queue import Append
 from pyrocket.broker.pop.events import Event, encode_events
-from pyrocket.broker.pop.group import GroupState, Place
+from pyrocket.broker.pop.group import GroupState, QueueKey
 from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.java_pops import take_over
 from pyrocket.broker.pop.offsets import OffsetKeeper
@@ -42,17 +42,17 @@ from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.services.consumption import Consumption
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import GroupConfig
-from pyrocket.values.message import AppendResult, QueueOffsets
+from pyrocket.values.message import QueueOffsets
 
-FirstOffset = Callable[[str, Place], tuple[int | None, int]]
+_FirstOffset = Callable[[str, QueueKey], tuple[int | None, int]]
 """Returns a group's committed offset in a queue, and the offset at which it starts to receive."""
 
 
 def lags_of(
-    storage: Consumption, state: GroupState, places: Iterable[Place], first_offset: FirstOffset
+    storage: Consumption, state: GroupState, places: Iterable[QueueKey], first_offset: _FirstOffset
 ) -> Lags:
     """Return the lag in each queue. The caller must hold the group's lock."""
-    lags: dict[Place, DeliveryLag] = {}
+    lags: dict[QueueKey, DeliveryLag] = {}
     for place in places:
         known, queue = storage.bounds(*place), state.queues.get(place)
         if queue is None:
@@ -66,7 +66,7 @@ def lags_of(
     return lags
 
 
-def _delay_ms(storage: Consumption, place: Place, committed: int, known: QueueOffsets) -> int:
+def _delay_ms(storage: Consumption, place: QueueKey, committed: int, known: QueueOffsets) -> int:
     oldest = max(committed, known.minimum)
     if oldest >= known.maximum:
         return 0
@@ -75,9 +75,6 @@ def _delay_ms(storage: Consumption, place: Place, committed: int, known: QueueOf
     except (OffsetOutOfRangeError, StoreDamagedError):
         return 0
 
-
-Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
-"""`AppendQueue.put`: appends records with the next group append."""
 
 _MISSING = GroupNotFoundError, StorePermissionError, TopicNotFoundError
 """Errors for a deleted or disabled group, and for a deleted topic."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyrocket.base.clock import Clock
-from pyrocket.broker.pop.draw import Drawn, QueueDraw, Request, Room
+from pyrocket.broker.pop.draw import Drawn, DrawRequest, QueueDraw, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
-from pyrocket.broker.pop.group import Batch, GroupState, Place, Put
+from pyrocket.broker.pop.group import Batch, GroupState, Put, QueueKey
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import retry_topic, retry_topics
 from pyrocket.broker.pop.values import (
@@ -61,7 +61,7 @@ class Receiver:
         with state.lock:
             if attempt_id and (again := self._again(state, wanted, now)):
                 return again
-            request = Request(
+            request = DrawRequest(
                 group=state.name,
                 topic=wanted.topic,
                 where=wanted.where,
@@ -89,7 +89,7 @@ class Receiver:
             scan=bounds.max_scan,
         )
 
-    def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[Place]:
+    def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[QueueKey]:
         """Yield the queues from which to receive, in order. Raises TopicNotFoundError."""
         known = self._storage.topic(topic)
         if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
@@ -120,10 +120,10 @@ class Receiver:
                 yield name
 
     def _draw(
-        self, state: GroupState, request: Request, places: Iterator[Place], room: Room
-    ) -> tuple[Received, list[tuple[Place, Receipt]]]:
+        self, state: GroupState, request: DrawRequest, places: Iterator[QueueKey], room: Room
+    ) -> tuple[Received, list[tuple[QueueKey, Receipt]]]:
         events: list[Event] = []
-        found: list[tuple[Place, Drawn]] = []
+        found: list[tuple[QueueKey, Drawn]] = []
         more = False
         for place in places:
             if room.is_full:
@@ -147,7 +147,7 @@ class Receiver:
         )
         return Received(messages, stored, has_more=more and bool(events)), receipts
 
-    def _open(self, request: Request, place: Place) -> tuple[QueueState, list[Event]]:
+    def _open(self, request: DrawRequest, place: QueueKey) -> tuple[QueueState, list[Event]]:
         """Return the state and events for a queue from which the group has not received yet."""
         committed, first = self.first_offset(request.group, place)
         before = -1 if committed is None else committed
@@ -158,7 +158,7 @@ class Receiver:
         queue.apply(saved)
         return queue, [start, saved]
 
-    def first_offset(self, group: str, place: Place) -> tuple[int | None, int]:
+    def first_offset(self, group: str, place: QueueKey) -> tuple[int | None, int]:
         """Return a group's committed offset in a queue, and the offset at which it starts."""
         topic, queue_id = place
         committed = self._storage.committed().get((topic, group), {}).get(queue_id)
@@ -199,7 +199,7 @@ class Receiver:
         )
 
 
-def _receipt(place: Place, drawn: Drawn, request: Request) -> Receipt:
+def _receipt(place: QueueKey, drawn: Drawn, request: DrawRequest) -> Receipt:
     names = (request.topic, *retry_topics(request.group, request.topic))
     return Receipt(
         names.index(place[0]), place[1], drawn.message.queue_offset, drawn.attempt, request.pop

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Recovered:
+class _Recovered:
     """The key that signs receipts, and the groups by name.
 
     from_snapshot: Whether a valid snapshot was found. last_ms: The last time in the state.
@@ -36,7 +36,7 @@ class Recovered:
     last_ms: int
 
 
-def recover(storage: Consumption) -> Recovered:
+def recover(storage: Consumption) -> _Recovered:
     """Return the recovered state."""
     storage.dispatch()
     key, start, saved = _restore(storage, content := storage.load())
@@ -50,7 +50,7 @@ def recover(storage: Consumption) -> Recovered:
     for state in groups.values():
         _fit(storage, state)
         last_ms = max(last_ms, state.last_delivery)
-    return Recovered(key, groups, saved is not None, last_ms)
+    return _Recovered(key, groups, saved is not None, last_ms)
 
 
 def save(

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field
 
 from pyrocket.broker.pop.events import Ack, Show
-from pyrocket.broker.pop.group import GroupState, Place, Put
+from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.broker.pop.retries import (
     dead_letter,
     dead_letter_topic,
@@ -51,7 +51,7 @@ class _Moves:
 class _Overdue:
     """A message with too many attempts."""
 
-    def __init__(self, state: GroupState, place: Place, row: int) -> None:
+    def __init__(self, state: GroupState, place: QueueKey, row: int) -> None:
         flight = state.queues[place].flight
         self.place, self.offset = place, int(flight.offset[row])
         self.attempts, self.since = int(flight.attempt[row]), int(flight.since[row])
@@ -82,7 +82,13 @@ class Mover:
         return done
 
     def _sweep(
-        self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, since: int, now: int
+        self,
+        state: GroupState,
+        config: GroupConfig,
+        place: QueueKey,
+        rows: Ints,
+        since: int,
+        now: int,
     ) -> Swept:
         flight = state.queues[place].flight
         limits = AttemptLimits.of(config, self._settings)
@@ -103,7 +109,7 @@ class Mover:
         return Swept(news, moved, dead, now if len(overdue) > moved + dead else None)
 
     def _move(
-        self, state: GroupState, config: GroupConfig, place: Place, rows: Ints, now: int
+        self, state: GroupState, config: GroupConfig, place: QueueKey, rows: Ints, now: int
     ) -> tuple[int, int, Stored]:
         """Append copies and acks; return the numbers of retries and of dead letters."""
         moves, failed = _Moves(), list[int]()

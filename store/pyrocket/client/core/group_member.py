@@ -11,7 +11,7 @@ from random import Random
 from pyrocket.base.failures import attempt
 from pyrocket.client.allocation import sort_members, sort_queues
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import Consumption, Stats
+from pyrocket.client.core.listening import ListenerCall, Stats
 from pyrocket.client.core.membership import PATIENCE_S, Membership
 from pyrocket.client.core.offsets import OffsetStore, save
 from pyrocket.client.core.process_queue import LAPSE_S, ProcessQueue
@@ -48,7 +48,7 @@ class GroupMember:
         routes: Routes,
         offsets: OffsetStore,
         subscriptions: Mapping[str, Subscription],
-        consumption: Consumption,
+        consumption: ListenerCall,
         *,
         timestamp_ms: int,
         stats: Stats,

@@ -54,7 +54,7 @@ class Stats(Failures):
     listener_wall_s: float = 0.0
 
 
-class Consumption(Protocol):
+class ListenerCall(Protocol):
     """Delivers the messages of queues to the listener."""
 
     def add(self, held: ProcessQueue) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import Consumption
+from pyrocket.client.core.listening import ListenerCall
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.transport import ClientTransport
 from pyrocket.values.consuming import Pull, Pulled, PullStatus, Subscription
@@ -39,7 +39,7 @@ class Pulling:
     transport: ClientTransport
     subscriptions: Mapping[str, Subscription]
     failures: Failures
-    consumption: Consumption
+    consumption: ListenerCall
     limits: Callable[[ProcessQueue], Limits]
     corrected: Callable[[ProcessQueue], None]
 

@@ -26,7 +26,7 @@ Attempt = Callable[[MessageQueue], Awaitable[_T]]
 
 
 @dataclass(frozen=True)
-class Target:
+class SendTarget:
     """Where the caller of a send wants the messages: a queue, a selector, or neither.
 
     A message with a target is sent once, without a retry at another queue.
@@ -37,7 +37,7 @@ class Target:
     argument: Any = None
 
 
-ANYWHERE = Target()
+ANYWHERE = SendTarget()
 
 
 class Sending:
@@ -53,7 +53,7 @@ class Sending:
     async def send(
         self,
         messages: Sequence[OutgoingMessage],
-        target: Target = ANYWHERE,
+        target: SendTarget = ANYWHERE,
         *,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
@@ -108,7 +108,7 @@ class Sending:
         self._routes.suspect(queue.topic)
 
     async def _within(
-        self, timeout_ms: int | None, message: Message, target: Target, attempt: Attempt[_T]
+        self, timeout_ms: int | None, message: Message, target: SendTarget, attempt: Attempt[_T]
     ) -> _T:
         if timeout_ms is None:
             timeout_ms = self._config.timeout_ms
@@ -119,7 +119,7 @@ class Sending:
             raise _timed_out(message.topic, timeout_ms) from None
 
     async def _with_current_route(
-        self, message: Message, target: Target, attempt: Attempt[_T]
+        self, message: Message, target: SendTarget, attempt: Attempt[_T]
     ) -> _T:
         """Send by the known route; if an error shows that it is stale, by the current one."""
         queues = await self._queues(message.topic, fresh=False)
@@ -135,7 +135,7 @@ class Sending:
         self,
         queues: Sequence[MessageQueue],
         message: Message,
-        target: Target,
+        target: SendTarget,
         attempt: Attempt[_T],
     ) -> _T:
         if target.queue is not None:

@@ -14,7 +14,7 @@ from pyrocket.values.transactions import LocalTransactionState, Undecided
 MAX_CHECKS = 2000
 """Maximum number of checks that wait for the listener, as in RocketMQ's client."""
 
-Check = Callable[[StoredMessage], Awaitable[object]]
+CheckMessage = Callable[[StoredMessage], Awaitable[object]]
 """Calls the listener's `check`, and returns what it returned."""
 
 Ended = Callable[[Undecided, LocalTransactionState, bool], None]
@@ -30,7 +30,7 @@ class TransactionCore:
         self,
         group: str,
         transport: ClientTransport,
-        check: Check,
+        check: CheckMessage,
         *,
         timeout_ms: int,
         ended: Ended = lambda undecided, state, from_check: None,

@@ -8,13 +8,12 @@ from uuid import uuid4
 from pyrocket.base.arguments import check_numbers, check_text
 from pyrocket.base.clock import Clock, system_clock
 from pyrocket.client.deduplication.store import DeduplicationStore, Mark
-from pyrocket.client.results import ConsumeResult, ConsumeStatus
+from pyrocket.client.results import ConsumeResult, ConsumeStatus, Listener
 from pyrocket.errors import InvalidInputError
 from pyrocket.values.message import StoredMessage
 
 _log = logging.getLogger(__name__)
 
-Listener = Callable[[list[StoredMessage]], ConsumeResult]
 
 LEASE_MS = 15 * 60_000
 """The default lease: the time after which RocketMQ's consumers send back unfinished messages."""

@@ -23,7 +23,7 @@ _INDEX = "CREATE INDEX pyrocket_marks_expiry ON pyrocket_marks (expires_at)"
 _DELETE = "DELETE FROM pyrocket_marks WHERE mark = {} AND expires_at <= {}"
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The methods of a DB-API connection (PEP 249) that are used."""
 
     def cursor(self) -> Any:
@@ -65,7 +65,7 @@ class TransactionMarks:
     is_atomic = True
 
     def __init__(
-        self, connect: Callable[[], Connection], *, group: str, paramstyle: str = "qmark"
+        self, connect: Callable[[], DatabaseConnection], *, group: str, paramstyle: str = "qmark"
     ) -> None:
         """Use the connections that `connect` returns.
 
@@ -81,7 +81,7 @@ class TransactionMarks:
             raise _misuse(f"paramstyle is {paramstyle!r}.", f"Use one of {[*PLACEHOLDERS]}.")
         self._connect, self._placeholder = connect, PLACEHOLDERS[paramstyle]
         self._lock = threading.Lock()
-        self._open: dict[str, Connection] = {}
+        self._open: dict[str, DatabaseConnection] = {}
 
     def create_table(self) -> None:
         """Create the table and its index, unless the table exists.
@@ -116,7 +116,7 @@ class TransactionMarks:
         return [Mark.BEGUN if marks[key] in begun else Mark.DONE for key in keys]
 
     def _begin(
-        self, connection: Connection, marks: list[str], now: int, lease_ms: int
+        self, connection: DatabaseConnection, marks: list[str], now: int, lease_ms: int
     ) -> list[str]:
         """Insert the marks that do not exist or have expired; return them.
 
@@ -140,7 +140,7 @@ class TransactionMarks:
                 return new
         return []
 
-    def _look_up(self, connection: Connection, marks: Sequence[str]) -> dict[str, int]:
+    def _look_up(self, connection: DatabaseConnection, marks: Sequence[str]) -> dict[str, int]:
         """Return the expiry of each mark that exists."""
         found = {}
         with closing(connection.cursor()) as cursor:
@@ -153,7 +153,7 @@ class TransactionMarks:
 
     def _insert(
         self,
-        connection: Connection,
+        connection: DatabaseConnection,
         new: list[str],
         expired: dict[str, int],
         now: int,
@@ -206,7 +206,7 @@ class TransactionMarks:
         return len(marks)
 
     @contextmanager
-    def _alone(self, purpose: str) -> Iterator[Connection]:
+    def _alone(self, purpose: str) -> Iterator[DatabaseConnection]:
         """Yield the connection of the calling thread; commit if the block succeeds."""
         owner = f"thread {threading.get_ident()} {purpose}"
         connection = self._take(owner)
@@ -216,7 +216,7 @@ class TransactionMarks:
         finally:
             self._end(owner)
 
-    def _take(self, owner: str) -> Connection:
+    def _take(self, owner: str) -> DatabaseConnection:
         """Reserve the connection of the calling thread for an owner, until `_end`."""
         connection = self._connect()
         if not all(hasattr(connection, name) for name in ("cursor", "commit", "rollback")):

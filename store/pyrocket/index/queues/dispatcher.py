@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import DELAY
 from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_crc import OUR_HOST
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.changed_queues import ChangedQueues
 from pyrocket.index.queues.queue_table import QueueTable

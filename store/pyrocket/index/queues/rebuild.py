@@ -55,14 +55,14 @@ from pyrocket.log.valid_end import (
 _RESTORE = f"{RESTORE_FILE} To give up its messages, create an empty file `abort` in the store."
 _log = logging.getLogger(__name__)
 
-QueueEnds = dict[tuple[str, int], int]
+_QueueEnds = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
-class Recovered:
+class Rebuilt:
     """The ends of the queues, and the number of missing bytes of the log that were durable."""
 
-    ends: QueueEnds
+    ends: _QueueEnds
     missing: int
 
 
@@ -106,7 +106,7 @@ def recover(
     evidence: Evidence,
     before_change: Callable[[], None],
     before_cut: Cut,
-) -> Recovered:
+) -> Rebuilt:
     """Make the log, queues and shared state consistent and durable; return the queues' ends.
 
     No file is changed until the log is known to be intact except for its tail. `before_change` is
@@ -140,7 +140,7 @@ class _Recovery:
     def queues(self) -> QueueTable:
         return self.dispatcher.queues
 
-    def run(self) -> Recovered:
+    def run(self) -> Rebuilt:
         if self.page[FAILED]:
             self._drop_cached()
         whole = self.log.run.ignoring_empty_tail()
@@ -166,7 +166,7 @@ class _Recovery:
             restore_mtimes(self.log, self.queues.get(*key), begin, end)
         self._set_shared_state(end, stored, begin)
         ends = {key: self.dispatcher.next_offset(*key) for key in self.queues.on_disk()}
-        return Recovered(ends, missing)
+        return Rebuilt(ends, missing)
 
     def checked(self) -> tuple[int, int, int, int]:
         """Return the start of recovery, the log's end and last store time, and lost durable bytes.

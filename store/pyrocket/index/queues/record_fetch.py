@@ -18,7 +18,7 @@ from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, MAGIC_V1,
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.log.commit_log import CommitLog
 
-Rows = npt.NDArray[np.int64]
+_Rows = npt.NDArray[np.int64]
 
 WINDOW_BYTES = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are mapped at a time; no record is longer."""
@@ -64,7 +64,7 @@ def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:
     return RecordFields(pa.py_buffer(data), offsets - at, at, sizes, log.sealed)
 
 
-def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Rows, RecordFields]]:
+def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[_Rows, RecordFields]]:
     """Yield the records at ascending log offsets, one window of the log at a time.
 
     Each window's records are yielded with their row numbers. Corrupt and missing records are
@@ -82,8 +82,8 @@ def records_at(log: CommitLog, offsets: Ints, sizes: Ints) -> Iterator[tuple[Row
 
 
 def _read(
-    log: CommitLog, offsets: Ints, sizes: Ints, rows: Rows
-) -> Iterator[tuple[Rows, RecordFields]]:
+    log: CommitLog, offsets: Ints, sizes: Ints, rows: _Rows
+) -> Iterator[tuple[_Rows, RecordFields]]:
     """Yield the records of one window. A window with an invalid record is split into halves."""
     low, end = int(offsets[rows[0]]), int(offsets[rows[-1]] + sizes[rows[-1]])
     try:
@@ -105,7 +105,7 @@ class Scattered:
     """Complete records, as in the log; `at` has each record's row in the requested positions."""
 
     raw: pa.BinaryArray
-    at: Rows
+    at: _Rows
 
     def fields(self, order: Ints | None = None) -> RecordFields:
         """Return the records, in that order, joined in one buffer.
@@ -128,7 +128,7 @@ def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
     return Scattered(pa.concat_arrays(parts), np.concatenate(rows))
 
 
-def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
+def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> _Rows:
     """Return the size of the record at each of these ascending offsets.
 
     The size is 0 if no record begins there, or if the record is longer than a window or ends after
@@ -149,7 +149,7 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> Rows:
     return np.where(fits, sizes, 0)
 
 
-def _sizes_in(log: CommitLog, offsets: Ints) -> Rows:
+def _sizes_in(log: CommitLog, offsets: Ints) -> _Rows:
     """Return the sizes as `sizes_at` does, for offsets in one window."""
     start, end = int(offsets[0]), int(offsets[-1]) + HEADER_BYTES
     try:
@@ -163,5 +163,5 @@ def _sizes_in(log: CommitLog, offsets: Ints) -> Rows:
     return np.where(begins, headers["size"].astype(np.int64), 0)
 
 
-def _file_ends(log: CommitLog, offsets: Ints) -> Rows:
+def _file_ends(log: CommitLog, offsets: Ints) -> _Rows:
     return offsets - offsets % log.file_bytes + log.file_bytes

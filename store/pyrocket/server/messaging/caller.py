@@ -10,7 +10,7 @@ from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import Origin
+from pyrocket.server.incoming import CallOrigin
 from pyrocket.server.messaging.codes import RefusedError
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
@@ -26,12 +26,12 @@ class Caller:
 
     client_id: str
     namespace: str
-    origin: Origin
+    origin: CallOrigin
     host: Host
     gate: Gate
 
     @classmethod
-    def of(cls, origin: Origin, gate: Gate) -> "Caller":
+    def of(cls, origin: CallOrigin, gate: Gate) -> "Caller":
         """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED)."""
         found = {key: value for key, value in origin.metadata if isinstance(value, str)}
         client_id = found.get(CLIENT_ID, "").strip()

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.pop.holds import Hold
+from pyrocket.broker.pop.holds import ParkedPoll
 from pyrocket.server.messaging.codes import RefusedError
-from pyrocket.server.messaging.sessions import Session
+from pyrocket.server.messaging.sessions import ClientSession
 
 
 class Found(Protocol):
@@ -59,7 +59,7 @@ class LongPolls:
     async def wait(
         self,
         place: tuple[str, str, int | None],
-        session: Session,
+        session: ClientSession,
         deadline: float,
         look: Callable[[], Awaitable[_Found]],
     ) -> _Found:
@@ -87,7 +87,7 @@ class LongPolls:
             while not found.messages and not is_over():
                 woken = asyncio.Event()
                 wake = _waker(loop, woken)
-                hold = Hold(*place, wake)
+                hold = ParkedPoll(*place, wake)
                 holds = self._broker.polls.holds
                 holds.park(hold)
                 session.polls.add(wake)

@@ -9,7 +9,7 @@ from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import ms_of, name_of, new
 
 
-class Offsets:
+class OffsetCalls:
     """Implements the calls, each of which concerns one queue."""
 
     def __init__(self, broker: Broker) -> None:

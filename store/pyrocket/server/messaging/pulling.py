@@ -18,7 +18,7 @@ from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True)
-class Pull:
+class _Pull:
     """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
     group: str
@@ -32,7 +32,7 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PullReply:
     """Messages, and the next offset to pull from, which follows all examined messages.
 
     has_more: Whether the queue has messages at or after the next offset.
@@ -43,19 +43,19 @@ class Pulled:
     has_more: bool
 
 
-class Pulling:
+class PullCalls:
     """Reads queues."""
 
     def __init__(self, broker: Broker) -> None:
         self._store = broker.store
 
-    def parse(self, request: Any, caller: Caller) -> Pull:
+    def parse(self, request: Any, caller: Caller) -> _Pull:
         """Check a request and the rights of its user, and return its parameters."""
         queue = request.message_queue
         topic = caller.topic(queue.topic)
         groups = [caller.group(request.group)] if request.group.name else []
         caller.admit("PullMessage", [topic], groups)
-        return Pull(
+        return _Pull(
             group=next(iter(groups), ""),
             topic=topic,
             resource=queue.topic,
@@ -66,7 +66,7 @@ class Pulling:
             wait_ms=ms_of(request.long_polling_timeout),
         )
 
-    def pull(self, asked: Pull, start: int, longest: int | None) -> Pulled:
+    def pull(self, asked: _Pull, start: int, longest: int | None) -> PullReply:
         """Return messages, starting at offset `start`.
 
         Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
@@ -92,9 +92,9 @@ class Pulling:
             if size >= MAX_BODY_BYTES:
                 next_offset = record.queue_offset + 1
                 break
-        return Pulled(messages, next_offset, has_more=next_offset < maximum)
+        return PullReply(messages, next_offset, has_more=next_offset < maximum)
 
-    def replies(self, asked: Pull, pulled: Pulled) -> list[bytes]:
+    def replies(self, asked: _Pull, pulled: PullReply) -> list[bytes]:
         """Return all replies of a call: the status, the messages, and the next offset."""
         found = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
         replies = [

@@ -22,7 +22,7 @@ _INVALID = (
 _SECOND_MS = 1000
 
 
-class Receipts:
+class ReceiptCalls:
     """Changes messages in flight."""
 
     def __init__(self, broker: Broker, sessions: Sessions) -> None:

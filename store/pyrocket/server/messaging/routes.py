@@ -17,7 +17,7 @@ ANY_QUEUE = -1
 _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 
-class Routes:
+class RouteCalls:
     """Implements the calls."""
 
     def __init__(self, broker: Broker) -> None:

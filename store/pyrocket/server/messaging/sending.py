@@ -12,18 +12,18 @@ from pyrocket.formats.compression import Inflation
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status, stored_status
 from pyrocket.server.messaging.interface import new
-from pyrocket.server.messaging.routes import Routes
-from pyrocket.server.messaging.sent import Sender, sent_of
+from pyrocket.server.messaging.routes import RouteCalls
+from pyrocket.server.messaging.sent import SendLimits, sent_of
 from pyrocket.server.messaging.sessions import Sessions
 from pyrocket.values.message import SendResult
 
 _HANDLE_FIELDS = 5
 
 
-class Sending:
+class SendCalls:
     """Implements the calls of producers."""
 
-    def __init__(self, broker: Broker, routes: Routes, sessions: Sessions) -> None:
+    def __init__(self, broker: Broker, routes: RouteCalls, sessions: Sessions) -> None:
         self._broker, self._store = broker, broker.store
         self._routes, self._sessions = routes, sessions
 
@@ -33,7 +33,7 @@ class Sending:
         config = self._store.config
         caller.admit("SendMessage", [topic], create=config.auto_create_topics)
         longest = config.max_message_bytes
-        sender = Sender(caller.host, self._store.now(), longest, Inflation(longest))
+        sender = SendLimits(caller.host, self._store.now(), longest, Inflation(longest))
         accepted = self._routes.accepted(topic)
         sent = [sent_of(message, topic, accepted, sender) for message in request.messages]
         stored = self._broker.sends.send(sent)

@@ -38,7 +38,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class Sender:
+class SendLimits:
     """The client's address, the time of the request, and the limits of its bodies."""
 
     host: Host
@@ -47,7 +47,7 @@ class Sender:
     inflation: Inflation
 
 
-def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: Sender) -> Sent:
+def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: SendLimits) -> Sent:
     """Return a checked message for `Sends`. Raises RefusedError.
 
     accepted: The message types that the topic accepts.
@@ -110,7 +110,7 @@ def _type_of(system: Any, now_ms: int) -> str:
     return "FIFO" if group else "NORMAL"
 
 
-def _body_of(message: Any, sender: Sender) -> tuple[bytes, int]:
+def _body_of(message: Any, sender: SendLimits) -> tuple[bytes, int]:
     """Return the body to store, and its sysFlag."""
     max_bytes = sender.max_body_bytes
     body, system = bytes(message.body), message.system_properties

@@ -24,15 +24,15 @@ from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import check_stored, status
 from pyrocket.server.messaging.interface import SERVICE, new, parse
 from pyrocket.server.messaging.long_polls import LongPolls, deadline_of
-from pyrocket.server.messaging.offsets import Offsets
-from pyrocket.server.messaging.pulling import Pulled, Pulling
-from pyrocket.server.messaging.receipts import Receipts
+from pyrocket.server.messaging.offsets import OffsetCalls
+from pyrocket.server.messaging.pulling import PullCalls, PullReply
+from pyrocket.server.messaging.receipts import ReceiptCalls
 from pyrocket.server.messaging.receiving import Receive, Receiving
-from pyrocket.server.messaging.routes import Routes
-from pyrocket.server.messaging.sending import Sending
-from pyrocket.server.messaging.sessions import Session, Sessions, Stream
+from pyrocket.server.messaging.routes import RouteCalls
+from pyrocket.server.messaging.sending import SendCalls
+from pyrocket.server.messaging.sessions import ClientSession, Sessions, Stream
 from pyrocket.server.messaging.telemetry import Telemetry, send_again_soon, settings_are_for_node
-from pyrocket.server.messaging.transactions import AskedProducers, EndTransaction
+from pyrocket.server.messaging.transactions import AskedProducers, TransactionCalls
 from pyrocket.server.messaging.unary import Answer, UnaryCalls
 from pyrocket.services.consumption import MAX_BODY_BYTES
 
@@ -50,15 +50,15 @@ class MessagingService:
         self._max_wait_s, self._long_body = settings.long_poll, asyncio.Lock()
         creates_groups = settings.creates_groups
         self._sessions = Sessions()
-        self.routes = routes = Routes(broker)
-        sending = Sending(broker, routes, self._sessions)
+        self.routes = routes = RouteCalls(broker)
+        sending = SendCalls(broker, routes, self._sessions)
         self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
-        self._pulling = Pulling(broker)
+        self._pulling = PullCalls(broker)
         self._receiving = Receiving(broker, creates_groups=creates_groups)
         self._long_polls = LongPolls(broker)
         broker.is_connected = self._sessions.is_connected
-        receipts = Receipts(broker, self._sessions)
-        offsets, transactions = Offsets(broker), EndTransaction(broker)
+        receipts = ReceiptCalls(broker, self._sessions)
+        offsets, transactions = OffsetCalls(broker), TransactionCalls(broker)
         self._answers: dict[str, Answer] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -70,7 +70,7 @@ class MessagingService:
             "SyncLiteSubscription": self._telemetry.sync_lite_subscription,
             "SendMessage": sending.send_message,
             "RecallMessage": sending.recall_message,
-            "EndTransaction": transactions.end_transaction,
+            "TransactionCalls": transactions.end_transaction,
             "UpdateOffset": offsets.update_offset,
             "GetOffset": offsets.get_offset,
             "QueryOffset": offsets.query_offset,
@@ -103,11 +103,11 @@ class MessagingService:
 
     async def _asked(
         self, call: Incoming, check: Callable[[Any, Caller], _Value]
-    ) -> tuple[_Value, Session]:
+    ) -> tuple[_Value, ClientSession]:
         """Return the parameters of a call that may wait; its request then takes up no memory."""
         request = await call.request()
 
-        def parsed() -> tuple[_Value, Session]:
+        def parsed() -> tuple[_Value, ClientSession]:
             caller = self._calls.caller(call.origin)
             asked = check(parse(f"{call.name}Request", request), caller)
             return asked, self._sessions.seen(caller.key)
@@ -125,7 +125,7 @@ class MessagingService:
         start = asked.offset
         deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
 
-        async def look(longest: int | None) -> Pulled:
+        async def look(longest: int | None) -> PullReply:
             nonlocal start
             pulled = await run(lambda: self._pulling.pull(asked, start, longest))
             call.hold(_COPIES * sum(len(one.body) for one in pulled.messages))
@@ -221,7 +221,7 @@ class MessagingService:
                     await reading
 
     async def _read(
-        self, first: bytes, call: Incoming, caller: Caller, session: Session, stream: Stream
+        self, first: bytes, call: Incoming, caller: Caller, session: ClientSession, stream: Stream
     ) -> None:
         """Reply to the commands of a client until it closes its side of the stream."""
         try:
@@ -235,12 +235,14 @@ class MessagingService:
             stream.offer(new("TelemetryCommand", status=status(refusal.code, refusal.text)))
         stream.offer(None)
 
-    async def _obey(self, request: bytes, caller: Caller, session: Session, stream: Stream) -> None:
+    async def _obey(
+        self, request: bytes, caller: Caller, session: ClientSession, stream: Stream
+    ) -> None:
         work = partial(self._reply, request, caller, session)
         reply = await self._server.run(work, Work.CHANGE)
         if reply is not None and stream.offer(reply) and settings_are_for_node(reply):
             send_again_soon(session)
 
-    def _reply(self, request: bytes, caller: Caller, session: Session) -> Any:
+    def _reply(self, request: bytes, caller: Caller, session: ClientSession) -> Any:
         command = parse("TelemetryCommand", request)
         return self._telemetry.answer(command, caller, session)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-Key = tuple[str, str]
+_Key = tuple[str, str]
 """User and client id."""
 
 MAX_COMMANDS, MAX_BYTES = 2000, 8 << 20
@@ -73,7 +73,7 @@ def _size(command: Any) -> int:
 
 
 @dataclass
-class Session:
+class ClientSession:
     """One client.
 
     Attributes:
@@ -86,7 +86,7 @@ class Session:
         ended: Whether its streams and polls must end.
     """
 
-    key: Key
+    key: _Key
     language: str = ""
     topics: dict[str, None] = field(default_factory=dict)
     group: str = ""
@@ -115,30 +115,30 @@ class Sessions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[Key, Session] = {}
+        self._sessions: dict[_Key, ClientSession] = {}
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def seen(self, key: Key) -> Session:
+    def seen(self, key: _Key) -> ClientSession:
         """Return the session of a client that makes a call."""
         with self._lock:
-            session = self._sessions.pop(key, None) or Session(key)
+            session = self._sessions.pop(key, None) or ClientSession(key)
             session.seen, session.ended = time.monotonic(), self._closed
             self._sessions[key] = session  # Ordered by the last call.
             self._expire()
         return session
 
-    def find(self, key: Key) -> Session | None:
+    def find(self, key: _Key) -> ClientSession | None:
         """Return the session of a client; None if it is unknown."""
         return self._sessions.get(key)
 
-    def sends_to(self, key: Key, topic: str) -> None:
+    def sends_to(self, key: _Key, topic: str) -> None:
         """Record that a client sends to a topic, which its last settings may not list."""
         self.publishes(self.seen(key), [topic])
 
-    def publishes(self, session: Session, topics: Iterable[str]) -> None:
+    def publishes(self, session: ClientSession, topics: Iterable[str]) -> None:
         """Record that a client publishes to these topics, of which at most MAX_TOPICS are kept."""
         with self._lock:
             for topic in topics:
@@ -147,7 +147,7 @@ class Sessions:
             while len(session.topics) > MAX_TOPICS:
                 del session.topics[next(iter(session.topics))]
 
-    def connect(self, key: Key, stream: Stream) -> Session:
+    def connect(self, key: _Key, stream: Stream) -> ClientSession:
         """Add a stream that a client has opened. Commands are sent on this stream from now on."""
         session = self.seen(key)
         with self._lock:
@@ -156,12 +156,12 @@ class Sessions:
             stream.offer(None)
         return session
 
-    def disconnect(self, session: Session, stream: Stream) -> None:
+    def disconnect(self, session: ClientSession, stream: Stream) -> None:
         """Remove a stream that has ended."""
         with self._lock:
             session.streams.remove(stream)
 
-    def end(self, key: Key) -> None:
+    def end(self, key: _Key) -> None:
         """Remove a client that is shutting down."""
         with self._lock:
             session = self._sessions.pop(key, None)
@@ -189,7 +189,7 @@ class Sessions:
         """Return the streams of the clients that publish to a topic."""
         return [one.streams[-1] for one in self._all() if one.streams and topic in one.topics]
 
-    def _all(self) -> list[Session]:
+    def _all(self) -> list[ClientSession]:
         with self._lock:
             return [*self._sessions.values()]
 

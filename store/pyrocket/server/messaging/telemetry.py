@@ -12,7 +12,7 @@ from pyrocket.broker.pop.values import PopSettings
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import name_of, new, number, put_ms
-from pyrocket.server.messaging.sessions import Session, Sessions
+from pyrocket.server.messaging.sessions import ClientSession, Sessions
 from pyrocket.values.admin import GroupConfig
 
 MAX_BATCH = PopSettings.max_batch
@@ -59,7 +59,7 @@ class Telemetry:
         """Reject the call. Raises RefusedError (UNSUPPORTED)."""
         raise _no_lite()
 
-    def answer(self, command: Any, caller: Caller, session: Session) -> Any:
+    def answer(self, command: Any, caller: Caller, session: ClientSession) -> Any:
         """Return the reply to a command; None if there is none. Raises RefusedError."""
         if command.WhichOneof("command") != "settings":
             return None
@@ -83,7 +83,7 @@ class Telemetry:
         session.settings = reply if session.language == NODE else None
         return reply
 
-    def _publishing(self, settings: Any, caller: Caller, session: Session) -> None:
+    def _publishing(self, settings: Any, caller: Caller, session: ClientSession) -> None:
         topics = [caller.topic(topic) for topic in settings.publishing.topics]
         caller.admit("Telemetry", publishing=topics)
         self._sessions.publishes(session, topics)
@@ -97,7 +97,7 @@ class Telemetry:
         if not policy.HasField("exponential_backoff"):
             _exponential(policy, initial_ms=10, max_ms=1000, multiplier=2)
 
-    def _subscription(self, settings: Any, caller: Caller, session: Session) -> None:
+    def _subscription(self, settings: Any, caller: Caller, session: ClientSession) -> None:
         mine = settings.subscription
         group = caller.group(mine.group)
         topics = [caller.topic(one.topic) for one in mine.subscriptions]
@@ -149,7 +149,7 @@ def _exponential(policy: Any, *, initial_ms: int, max_ms: int, multiplier: float
     backoff.multiplier = multiplier
 
 
-def send_again(session: Session) -> None:
+def send_again(session: ClientSession) -> None:
     """Send a client its settings again."""
     if session.stream is not None and session.settings is not None:
         session.stream.offer(session.settings)
@@ -161,6 +161,6 @@ def settings_are_for_node(command: Any) -> bool:
     return bool(language == number("Language", NODE))
 
 
-def send_again_soon(session: Session) -> None:
+def send_again_soon(session: ClientSession) -> None:
     """Send the settings again, after the replies to the client's other calls."""
     asyncio.get_running_loop().call_later(_RESEND_S, send_again, session)

@@ -19,7 +19,7 @@ _STATES = {
 }
 
 
-class EndTransaction:
+class TransactionCalls:
     """Implements the call."""
 
     def __init__(self, broker: Broker) -> None:
@@ -33,7 +33,7 @@ class EndTransaction:
         checks have begun.
         """
         topic = caller.topic(request.topic)
-        caller.admit("EndTransaction", [topic])
+        caller.admit("TransactionCalls", [topic])
         transaction_id = request.transaction_id.strip()
         if not transaction_id:
             raise RefusedError("INVALID_TRANSACTION_ID", "the transaction id is blank.")

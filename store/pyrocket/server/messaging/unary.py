@@ -16,7 +16,7 @@ from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
-from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.incoming import CallOrigin, Incoming
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, refusal_of, status
 from pyrocket.server.messaging.interface import new, parse
@@ -61,11 +61,11 @@ class UnaryCalls:
 
         return self._server.handler(name, handle, report=report)
 
-    def _answer(self, name: str, answer: Answer, request: bytes, origin: Origin) -> Any:
+    def _answer(self, name: str, answer: Answer, request: bytes, origin: CallOrigin) -> Any:
         caller = self.caller(origin)
         return answer(parse(f"{name}Request", request), caller)
 
-    def caller(self, origin: Origin) -> Caller:
+    def caller(self, origin: CallOrigin) -> Caller:
         """Return the client of a call. Raises RefusedError."""
         return Caller.of(origin, self._gate)
 

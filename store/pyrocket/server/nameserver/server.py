@@ -12,7 +12,7 @@ from pyrocket.metadata.topics import MESSAGE_TYPES
 from pyrocket.server.call_server import CallServer, arguments_of
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
-from pyrocket.server.incoming import Incoming, Origin
+from pyrocket.server.incoming import CallOrigin, Incoming
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.interface import SERVICE as MESSAGING
@@ -75,7 +75,7 @@ class NameServer(CallServer):
         finally:
             self._table.disconnect(connection)
 
-    def _registered(self, origin: Origin, connection: object, request: bytes) -> bytes:
+    def _registered(self, origin: CallOrigin, connection: object, request: bytes) -> bytes:
         """Register a broker, and return the reply."""
         call = self._register_call
         arguments = arguments_of(call, request)

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Copies:
+class DueCopies:
     """Copies of the first `taken` messages, except `dropped` messages that have no copy."""
 
     batches: list[EncodedBatch]
@@ -44,7 +44,7 @@ def due_copies(
     *,
     file_bytes: int,
     max_batches: int,
-) -> Copies:
+) -> DueCopies:
     """Return copies of checked records, in their order.
 
     The order matters: only the first copies may survive a power failure, and recovery takes the
@@ -70,7 +70,7 @@ def due_copies(
     dropped = np.flatnonzero(~kept[:taken])
     if len(dropped):
         _log_dropped(run, dropped, {each.name for each in known if not each.queues})
-    return Copies(batches, taken, len(dropped))
+    return DueCopies(batches, taken, len(dropped))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pyrocket.disk.shared_state import (
     TIMER_READ_TIME,
     SharedState,
 )
+from pyrocket.formats.arrow_buffers import Bools
 from pyrocket.formats.timer_entry import (
     CANCELS,
     SLOT_MS,
@@ -44,7 +45,6 @@ _MAX_ENTRIES = 100_000
 """The window ends with the second in which it reaches this number of entries."""
 
 _NOTHING = np.zeros(0, TIMER_ENTRY)
-Bools = npt.NDArray[np.bool_]
 
 
 class PendingTimers:

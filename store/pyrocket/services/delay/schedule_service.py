@@ -23,7 +23,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
-from pyrocket.services.delay.due_copies import Copies, due_copies
+from pyrocket.services.delay.due_copies import DueCopies, due_copies
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class ScheduleService:
             _log.error(
                 "message %d of delay level %d is damaged and cannot be delivered", start, level
             )
-            delivery.put(level, start, Copies([], 1, 1))
+            delivery.put(level, start, DueCopies([], 1, 1))
             return
         pending = self._due(piece, level, now_ms) > now_ms
         count = int(np.argmax(pending)) if pending.any() else len(pending)
@@ -173,7 +173,7 @@ class _Delivery:
             and len(self.moves) < MAX_MOVES
         )
 
-    def put(self, level: int, start: int, copies: Copies) -> None:
+    def put(self, level: int, start: int, copies: DueCopies) -> None:
         self.batches += copies.batches
         self.moves[level_field(level)] = start + copies.taken
         self.messages += copies.taken

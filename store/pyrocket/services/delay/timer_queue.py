@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from pyrocket.disk.shared_state import PUBLISHED, STORE_TIME, SharedState
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
 from pyrocket.formats.property_columns import PropertyColumns
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, seal, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue

@@ -27,8 +27,8 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.arrow_buffers import Bools
 from pyrocket.formats.java_timers import TimerCheck, decode_timer_check, delivered_by
-from pyrocket.formats.record_fields import Bools
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue

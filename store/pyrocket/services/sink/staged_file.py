@@ -41,7 +41,7 @@ def segment_path(path: Path, segment: int) -> Path:
     return path.with_name(f"{path.name}.{segment}") if segment else path
 
 
-class StagedWriter:
+class StagedFileWriter:
     """Writes one file and its segments. Owns the file descriptor."""
 
     def __init__(self, path: Path, descriptor: int, blocks: Sequence[BlockIndex] = ()) -> None:

@@ -25,14 +25,14 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.errors import MessageError, SinkError
 from pyrocket.formats.content_sum import content_sum
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.services.sink.batch import SinkBatch
-from pyrocket.services.sink.staged_file import StagedWriter
+from pyrocket.services.sink.staged_file import StagedFileWriter
 from pyrocket.values.sink import ContentSum, Staged
 
 LEFTOVERS_MS = 7 * 24 * 3_600_000
@@ -66,10 +66,12 @@ class StagingArea:
         self.root = layout.staging
         self._recycled = layout.staging / _RECYCLED
 
-    def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, StagedWriter]:
+    def create(
+        self, batch: SinkBatch, partition: int, attempt: int
+    ) -> tuple[str, StagedFileWriter]:
         """Create or reuse a file; return its name relative to the folder, and its writer."""
         name = staged_name(batch, partition, attempt)
-        return name, StagedWriter(self.path(name), self.open(name))
+        return name, StagedFileWriter(self.path(name), self.open(name))
 
     def open(self, name: str) -> int:
         """Return the descriptor of a staged file, which is created or reused if it is missing."""
@@ -345,11 +347,11 @@ class Stager:
         """Count rows that the task does not write."""
         self._left_out += rows
 
-    def _route(self, topic: str) -> TopicRoute:
+    def _route(self, topic: str) -> AppendRoute:
         """Return the queues of a topic, which are the same for all rows of the task."""
         if topic not in self._routes:
             self._routes[topic] = self._place.queues_of(topic)
-        return TopicRoute(topic, self._routes[topic])
+        return AppendRoute(topic, self._routes[topic])
 
     def _add(self, encoded: EncodedBatch) -> None:
         if self._file is None:

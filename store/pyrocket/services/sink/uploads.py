@@ -21,7 +21,7 @@ from pyrocket.errors import SinkError, StoreUnavailableError
 from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.staged_block import BlockIndex
-from pyrocket.services.sink.staged_file import StagedWriter
+from pyrocket.services.sink.staged_file import StagedFileWriter
 from pyrocket.services.sink.staging import StagingArea, check_staged_name, failing_whole
 
 _JOURNAL = ".uploaded"
@@ -151,8 +151,8 @@ class Uploads:
             self._known.popitem(last=False)
         return journal
 
-    def _writer(self, name: str, journal: _Journal) -> StagedWriter:
-        return StagedWriter(self._area.path(name), self._area.open(name), journal.entries)
+    def _writer(self, name: str, journal: _Journal) -> StagedFileWriter:
+        return StagedFileWriter(self._area.path(name), self._area.open(name), journal.entries)
 
     def _check_room(self, size: int) -> None:
         if time.monotonic() - self._measured_at > _SIZE_SECONDS:

@@ -8,7 +8,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import Origin, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, Origin
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
@@ -185,7 +185,7 @@ class Transactions:
                 self._bridge.ensure_topics(writer, TRANSACTION_TOPICS)
 
     def _half_destination(
-        self, group: str, message: Message, route: TopicRoute, immunity_s: int | None
+        self, group: str, message: Message, route: AppendRoute, immunity_s: int | None
     ) -> Destination:
         queue_id = self._sender.outgoing.queue_of(message, route)
         properties = {TRAN_MSG: "true", PGROUP: group}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyrocket.broker.settings import Row, load, table
+from pyrocket.broker.settings import SettingRow, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
@@ -89,7 +89,7 @@ def setting_options(
     return add
 
 
-def _option(row: Row, default: str) -> Callable[..., Any]:
+def _option(row: SettingRow, default: str) -> Callable[..., Any]:
     is_flag = row.name == "insecure"
     return click.option(
         *(["-n"] if row.name == "nameserver" else []),

@@ -32,7 +32,7 @@ from pyrocket.tools.cli.frame import (
 )
 from pyrocket.tools.cli.place import GivenPlace, group_argument, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
-from pyrocket.tools.cli.target import Target
+from pyrocket.tools.cli.target import AdminTarget
 from pyrocket.values.message import Message, SendResult, StoredMessage
 
 
@@ -151,7 +151,7 @@ def purge(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool)
     return OK if deleted or (dry_run and count) else FOUND
 
 
-def _letters(target: Target, group: str, count: int | None) -> list[StoredMessage]:
+def _letters(target: AdminTarget, group: str, count: int | None) -> list[StoredMessage]:
     target.group(group)
     try:
         return target.messages.newest(DLQ_PREFIX + group, count or 2**31, None)
@@ -179,7 +179,7 @@ def _mark(group: str, one: StoredMessage) -> str:
 
 
 def _resent(
-    target: Target, group: str, letters: Sequence[StoredMessage], to: str | None = None
+    target: AdminTarget, group: str, letters: Sequence[StoredMessage], to: str | None = None
 ) -> set[str]:
     """Return the keys of the resent copies that are stored."""
     if not letters:

@@ -32,7 +32,7 @@ OK, FOUND, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 ANY_WIDTH = 1_000_000
 _MAX_SIZE = 2**63 - 1
 
-Progress = Callable[[int, int, str], None]
+_Progress = Callable[[int, int, str], None]
 
 directory = click.argument("directory", type=click.Path())
 

@@ -28,7 +28,7 @@ from pyrocket.tools.cli.place import (
     topic_argument,
 )
 from pyrocket.tools.cli.show import show_rows, show_table, time_ms
-from pyrocket.tools.cli.target import Target
+from pyrocket.tools.cli.target import AdminTarget
 from pyrocket.tools.summaries import LagSum, QueueLag, sum_by_topic
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def reset(
     return OK
 
 
-def _check_group(target: Target, name: str) -> None:
+def _check_group(target: AdminTarget, name: str) -> None:
     try:
         target.group(name)
     except GroupNotFoundError as error:

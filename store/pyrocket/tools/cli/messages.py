@@ -13,7 +13,7 @@ from pyrocket.values.message import Message, MessageQueue, QueueRange, SendResul
 if TYPE_CHECKING:
     from pyrocket.filters.message_filter import MessageFilter
 
-Sending = Generator[SendResult, None, None]
+_Sending = Generator[SendResult, None, None]
 
 _NO_END = 2**63 - 1
 
@@ -125,7 +125,7 @@ class Messages:
             store.source.topic(topic)
             return next(iter(_find(store, [topic], ids=[msg_id])), None)
 
-    def send(self, messages: Iterable[Message], *, create_topic: bool) -> Sending:
+    def send(self, messages: Iterable[Message], *, create_topic: bool) -> _Sending:
         """Append the messages one by one, each when the next result is requested.
 
         The messages are durable when the generator ends. Without `create_topic`, raises

@@ -17,7 +17,7 @@ import click
 
 from pyrocket.base.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
-from pyrocket.tools.cli.target import Target
+from pyrocket.tools.cli.target import AdminTarget
 from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class GivenPlace:
     options: Mapping[str, Any]
     config: str | None
 
-    def target(self) -> Target:
+    def target(self) -> AdminTarget:
         """Return the store. Raises OptionError, click.UsageError."""
         place = self.find()
         if not place.name:
@@ -42,7 +42,7 @@ class GivenPlace:
                 "Name a store: --path DIRECTORY (or PYROCKET_STORE), or --endpoint HOST:PORT (or"
                 " PYROCKET_ENDPOINT)."
             )
-        return Target(place)
+        return AdminTarget(place)
 
     def server(self) -> Place:
         """Return the location of brokers or name servers. Raises OptionError, click.UsageError."""
@@ -142,7 +142,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _completing(
-    names: Callable[[Target], Iterable[str]],
+    names: Callable[[AdminTarget], Iterable[str]],
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Return a function that completes names of the store that the command line names."""
 

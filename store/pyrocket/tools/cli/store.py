@@ -22,7 +22,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.target import StoreInfo, Target
+from pyrocket.tools.cli.target import AdminTarget, StoreInfo
 from pyrocket.values.admin import CleanReport
 
 KEEPS_ALL = Retention(hours=None)
@@ -190,7 +190,7 @@ def retention(
 
 
 def _newly_deleted(
-    target: Target, known: Retention | None, wanted: Retention | None
+    target: AdminTarget, known: Retention | None, wanted: Retention | None
 ) -> CleanReport | None:
     """Return what a new retention deletes; None if the known one deletes it already."""
     if wanted is None:
@@ -211,7 +211,7 @@ def _losses(report: CleanReport) -> str:
 
 
 def _show_retention(
-    target: Target, shown: Retention | None, *, as_json: bool, **more: object
+    target: AdminTarget, shown: Retention | None, *, as_json: bool, **more: object
 ) -> None:
     if as_json:
         show_json({"path": target.place.name, "retention": retention_document(shown), **more})

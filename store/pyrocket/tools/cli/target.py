@@ -22,8 +22,7 @@ from pyrocket.values.message import MessageQueue
 if TYPE_CHECKING:
     from pyrocket.remote.admin import RemoteAdmin
     from pyrocket.store import Store
-    from pyrocket.values.admin import CleanReport, GroupConfig, LiveMember
-    from pyrocket.values.admin import Place as Reset
+    from pyrocket.values.admin import CleanReport, GroupConfig, LiveMember, ResetTo
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class StoreInfo:
     retention: Retention | None
 
 
-class Target:
+class AdminTarget:
     """The store of a command. Each method opens the store; all of them may raise PyrocketError.
 
     With name servers, methods that only read groups open the stores of all brokers; the others
@@ -171,7 +170,7 @@ class Target:
             store.source.topic(topic)
             return _by_queue_id(store.source.committed(group, [topic]))
 
-    def reset_offsets(self, topic: str, to: "Reset") -> dict[int, int]:
+    def reset_offsets(self, topic: str, to: "ResetTo") -> dict[int, int]:
         """Return the offsets that a reset would commit: queue id → offset."""
         from pyrocket.values.admin import AtTime
 

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _MAX_BYTES = 1 << 20
 """Size limit of a placeholder that replaces no known message: readers load complete records."""
 
-Key = tuple[str, int]
+_Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DamagedLog:
 
     def __init__(self, log: CommitLog, queues: QueueTable) -> None:
         self._log, self._queues = log, queues
-        self._next: dict[Key, tuple[int, int]] = {}
+        self._next: dict[_Key, tuple[int, int]] = {}
         self._gaps: list[_Gap] = []
         self._renamed: list[Piece] = []
         check = LogCheck(log, lambda count, name: None, end_is_known=False)
@@ -68,7 +68,7 @@ class DamagedLog:
         self._renamed += [piece for gap in self._gaps if (piece := self._renamed_at(gap, bad))]
         bad += [(one.start, one.end) for one in self._renamed]
         self.ranges = list(self._in_one_file(sorted(bad)))
-        self.unindexed: set[Key] = set()
+        self.unindexed: set[_Key] = set()
 
     def _find_gaps(self, run: RecordFields) -> None:
         """Find gaps in the offsets of each queue."""
@@ -109,7 +109,7 @@ class DamagedLog:
         own = self._entry((record.topic, record.queue_id), record.queue_offset)
         return Piece(*entry, lost) if own != entry and record.size == entry[1] - entry[0] else None
 
-    def _entry(self, queue: Key, offset: int) -> tuple[int, int] | None:
+    def _entry(self, queue: _Key, offset: int) -> tuple[int, int] | None:
         """Return the log range [start, end) that an entry points to, or None."""
         for entry in self._queues.get(*queue).entries(offset, offset + 1):
             position, size = int(entry["physical_offset"]), int(entry["size"])

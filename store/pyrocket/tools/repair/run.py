@@ -21,7 +21,7 @@ from pyrocket.services.services import recovery_hooks
 from pyrocket.tools.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.tools.repair.steps import Steps
 from pyrocket.tools.verify.report import Report
-from pyrocket.tools.verify.verify import Progress, verify
+from pyrocket.tools.verify.verify import CheckProgress, verify
 
 _ALL = 10**9
 _TIMEOUT_MS = 10_000
@@ -47,7 +47,7 @@ def repair(
     *,
     dry_run: bool = False,
     agree: Agree | None = None,
-    progress: Progress | None = None,
+    progress: CheckProgress | None = None,
     config: StoreConfig | None = None,
     cut: bool = False,
 ) -> RepairReport:

@@ -25,7 +25,7 @@ _CHECK_WITH_LEVELS = (
     "Nothing has to be done. To check them, give the broker's messageDelayLevel as --delay-levels."
 )
 
-Progress = Callable[[], tuple[int, int]]
+_Progress = Callable[[], tuple[int, int]]
 """Returns the queue offset up to which timers are indexed, and the due time delivered last."""
 
 
@@ -69,7 +69,7 @@ class DelayCheck:
 
 
 def check_timers(
-    layout: Layout, findings: Findings, progress: Progress, *, state_is_valid: bool
+    layout: Layout, findings: Findings, progress: _Progress, *, state_is_valid: bool
 ) -> None:
     """Compare the timer index with its tally; retry if a delivery changed either of them meanwhile.
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints, to_text
+from pyrocket.formats.arrow_buffers import Bools, Ints, to_text
 from pyrocket.formats.index_file import (
     Geometry,
     IndexHeader,
@@ -28,7 +28,7 @@ from pyrocket.formats.index_file import (
 from pyrocket.formats.properties import TAGS
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
-from pyrocket.formats.record_fields import Bools, RecordFields
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import key_items

@@ -14,7 +14,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.group_starts import GroupStartFile
-from pyrocket.metadata.groups import GroupOffsets, Offsets, Subscriptions
+from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
@@ -191,7 +191,7 @@ def report_missing_topics(
 
 def check_offsets(
     topics: Mapping[str, TopicConfig],
-    committed: Mapping[tuple[str, str], Offsets],
+    committed: Mapping[tuple[str, str], OffsetsByQueue],
     end_of: Callable[[str, int], int],
     findings: Findings,
 ) -> None:

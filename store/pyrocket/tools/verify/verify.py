@@ -22,7 +22,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
-from pyrocket.metadata.groups import GroupOffsets, Offsets
+from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue
 from pyrocket.metadata.identity import SealedLog, check_directory, identify, layout_of
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.metadata.topics import Topics
@@ -63,14 +63,14 @@ from pyrocket.values.topics import TopicConfig
 
 _MAX_ATTEMPTS = 10
 
-Progress = Callable[[int, int, str], None]
+CheckProgress = Callable[[int, int, str], None]
 """Called with the checked bytes of the log, the total bytes, and the current file."""
 
 
 @translating
 def verify(
     path: str | PathLike[str],
-    progress: Progress | None = None,
+    progress: CheckProgress | None = None,
     *,
     most: int = KEPT_PER_CODE,
     config: StoreConfig | None = None,
@@ -115,7 +115,9 @@ def _no_progress(done: int, total: int, file: str) -> None:
 class _Check:
     """One pass over one store."""
 
-    def __init__(self, layout: Layout, config: StoreConfig, progress: Progress, most: int) -> None:
+    def __init__(
+        self, layout: Layout, config: StoreConfig, progress: CheckProgress, most: int
+    ) -> None:
         self._layout, self._progress = layout, progress
         self._findings = Findings(layout.root, most)
         self._done = self._total = 0
@@ -177,13 +179,13 @@ class _Check:
             return replace(report, findings=tuple(after(first, one) for one in report.findings))
         return report
 
-    def _committed(self) -> Mapping[tuple[str, str], Offsets]:
+    def _committed(self) -> Mapping[tuple[str, str], OffsetsByQueue]:
         with suppress(StoreDamagedError):  # A finding of `check_config`.
             return GroupOffsets(self._layout).all()
         return {}
 
     def _check_topics(
-        self, ends: Mapping[Key, int], committed: Mapping[tuple[str, str], Offsets]
+        self, ends: Mapping[Key, int], committed: Mapping[tuple[str, str], OffsetsByQueue]
     ) -> tuple[TopicConfig, ...]:
         """Compare topics and groups with the queues; `ends` are the queues' ends in the log.
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from pyrocket.broker.pop.holds import Hold, Holds
+from pyrocket.broker.pop.holds import Holds, ParkedPoll
 
 
 def parked(*holds):
@@ -13,8 +13,8 @@ def parked(*holds):
 
 
 def test_a_message_wakes_the_polls_on_its_queue_and_on_all_queues_of_its_topic():
-    every, first = Hold("g", "t", None, 1), Hold("h", "t", 0, 2)
-    other_queue, other_topic = Hold("g", "t", 1, 3), Hold("g", "u", None, 4)
+    every, first = ParkedPoll("g", "t", None, 1), ParkedPoll("h", "t", 0, 2)
+    other_queue, other_topic = ParkedPoll("g", "t", 1, 3), ParkedPoll("g", "u", None, 4)
     table = parked(every, first, other_queue, other_topic)
     assert {*table.arrived("t", 0)} == {every, first}
     assert len(table) == 2
@@ -23,14 +23,14 @@ def test_a_message_wakes_the_polls_on_its_queue_and_on_all_queues_of_its_topic()
 
 
 def test_a_retry_wakes_the_polls_of_its_group():
-    mine, other = Hold("g", "t", 3, 1), Hold("h", "t", 3, 2)
+    mine, other = ParkedPoll("g", "t", 3, 1), ParkedPoll("h", "t", 3, 2)
     table = parked(mine, other)
     assert table.arrived("%RETRY%g", 0) == [mine]
     assert len(table) == 1
 
 
 def test_a_message_visible_again_wakes_the_polls_of_its_group_on_its_topic():
-    mine, other = Hold("g", "t", 3, 1), Hold("g", "u", None, 2)
+    mine, other = ParkedPoll("g", "t", 3, 1), ParkedPoll("g", "u", None, 2)
     table = parked(mine, other)
     assert table.visible("g", "t") == [mine]
     assert len(table) == 1
@@ -38,15 +38,15 @@ def test_a_message_visible_again_wakes_the_polls_of_its_group_on_its_topic():
 
 
 def test_a_retry_visible_again_wakes_all_polls_of_its_group():
-    mine, other = Hold("g", "t", 3, 1), Hold("h", "t", None, 2)
+    mine, other = ParkedPoll("g", "t", 3, 1), ParkedPoll("h", "t", None, 2)
     table = parked(mine, other)
     assert table.visible("g", "%RETRY%g") == [mine]
     assert len(table) == 1
 
 
 def test_of_each_group_one_poll_on_all_queues_is_woken_the_one_that_waits_longest():
-    mine = [Hold("g", "t", None, number) for number in range(3)]
-    others = [Hold("h", "t", None, number) for number in range(2)]
+    mine = [ParkedPoll("g", "t", None, number) for number in range(3)]
+    others = [ParkedPoll("h", "t", None, number) for number in range(2)]
     table = parked(*mine, *others)
     assert table.arrived("t", 0) == [mine[0], others[0]]
     assert table.visible("g", "t") == [mine[1]]
@@ -57,13 +57,13 @@ def test_of_each_group_one_poll_on_all_queues_is_woken_the_one_that_waits_longes
 
 
 def test_all_polls_on_one_queue_are_woken():
-    mine = [Hold("g", "t", 0, number) for number in range(3)]
+    mine = [ParkedPoll("g", "t", 0, number) for number in range(3)]
     table = parked(*mine)
     assert table.arrived("t", 0) == mine
 
 
 def test_a_removed_poll_is_not_woken():
-    hold = Hold("g", "t", None, 1)
+    hold = ParkedPoll("g", "t", None, 1)
     table = parked(hold)
     assert table.remove(hold)
     assert not table.remove(hold)
@@ -72,7 +72,7 @@ def test_a_removed_poll_is_not_woken():
 
 
 def test_a_wake_up_does_not_visit_holds_on_other_queues():
-    table = parked(*(Hold(f"g{n}", f"t{n}", None, n) for n in range(20_000)))
+    table = parked(*(ParkedPoll(f"g{n}", f"t{n}", None, n) for n in range(20_000)))
     calls = 0
 
     def count(frame, event, argument):

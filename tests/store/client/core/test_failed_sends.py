@@ -6,7 +6,7 @@ import pytest
 import surface
 from pyrocket import errors
 from pyrocket.client.core.routes import Routes
-from pyrocket.client.core.sending import Sending, Target
+from pyrocket.client.core.sending import Sending, SendTarget
 from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.transport import TopicRoute
@@ -74,7 +74,7 @@ def sent(error, target=None, **fields):
     async def send():
         sending = Sending(ProducerConfig(), brokers, Routes(brokers), Random(1))
         message = outgoing(Message(topic="orders", body=b"1", **fields), "ID", 0)
-        await sending.send([message], target or Target())
+        await sending.send([message], target or SendTarget())
 
     try:
         run_simulated(send())
@@ -104,6 +104,6 @@ def test_a_failed_send_is_repeated_only_if_it_can_succeed_and_is_not_known_to_be
 def test_a_send_to_a_queue_of_its_own_is_repeated_for_no_code(code):
     error = next(one for one in ERRORS if one.code == code)
     queue = MessageQueue("orders", "a", 0)
-    for options in ({"sharding_key": "k"}, {"target": Target(queue=queue)}):
+    for options in ({"sharding_key": "k"}, {"target": SendTarget(queue=queue)}):
         attempts, _, raised = sent(error, **options)
         assert (len(attempts), raised) == (1, error)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from pyrocket.client.core.routes import Routes
-from pyrocket.client.core.sending import Sending, Target
+from pyrocket.client.core.sending import Sending, SendTarget
 from pyrocket.client.outgoing import outgoing
 from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import by_hash
@@ -173,13 +173,13 @@ def test_a_missing_queue_id_is_refused():
 
 def test_a_selector_and_a_queue_have_one_attempt():
     brokers = Brokers(fails={"a": [LOST] * 3, "b": [LOST] * 3})
-    assert code_of(brokers, target=Target(selector=by_hash, argument=5)) == "TRANSPORT_FAILED"
-    assert code_of(brokers, target=Target(queue=queues()[3])) == "TRANSPORT_FAILED"
+    assert code_of(brokers, target=SendTarget(selector=by_hash, argument=5)) == "TRANSPORT_FAILED"
+    assert code_of(brokers, target=SendTarget(queue=queues()[3])) == "TRANSPORT_FAILED"
     assert brokers.sent == [queues()[1], queues()[3]]
 
 
 def test_a_selector_that_returns_another_value_is_refused():
-    target = Target(selector=lambda queues, message, argument: None)
+    target = SendTarget(selector=lambda queues, message, argument: None)
     assert code_of(Brokers(), target=target) == "NOT_A_QUEUE"
 
 
@@ -188,7 +188,7 @@ def test_an_error_of_a_selector_is_raised():
         raise LookupError(argument)
 
     with pytest.raises(LookupError, match="7"):
-        send(Brokers(), target=Target(selector=fail, argument=7))
+        send(Brokers(), target=SendTarget(selector=fail, argument=7))
 
 
 def test_a_topic_without_writable_queues_is_refused():

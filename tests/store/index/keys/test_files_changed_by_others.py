@@ -9,6 +9,7 @@ from pyrocket import Store
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from support.inner import inner
 from support.keyed import Refused, fill, index_at_once, index_of, keyless
+from support.shares import TIMES
 from support.stores import SMALL, FakeClock, reboot, words
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="opens by descriptor")
@@ -94,7 +95,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=10 * TIMES)
 @given(steps=STEPS)
 def test_no_key_is_missed_after_any_change_to_the_files(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("any") / "store"

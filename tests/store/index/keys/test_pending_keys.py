@@ -17,6 +17,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java, limit_index
+from support.shares import TIMES
 from support.stores import SMALL, batch, message, numbered, overwrite, words
 
 
@@ -65,7 +66,7 @@ def send(store, rows, whole):
         store.append_batch(sent, whole=whole)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20 * TIMES)
 @given(
     appends=st.lists(st.tuples(st.integers(0, 2), ROWS), max_size=12),
     limits=LIMITS,

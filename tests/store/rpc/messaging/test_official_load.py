@@ -126,10 +126,8 @@ def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_p
     assert late[2] == late[1] > 0
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [pytest.param(2, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("kills", [2, 100])
 def test_a_killed_broker_loses_no_messages_of_clients(path, tmp_path, kills):
     produced, consumed = run_clients(path, tmp_path, 6 + 3 * kills, kills)
     assert produced["errors"] or consumed["errors"]

@@ -10,6 +10,7 @@ import pytest
 from pyrocket import Store
 from support import broker_process
 from support.certificates import write_certificate
+from support.shares import share
 
 NAME = "rocketmq-client-nodejs"
 PACKAGE = f"{NAME}@1.0.8"
@@ -38,7 +39,7 @@ def packages(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["plaintext", "TLS and credentials"])
+@pytest.fixture(params=share(["TLS and credentials", "plaintext"], 1))
 def security(request, tmp_path):
     """The options of the broker, the credentials of the client, and its environment."""
     if request.param == "plaintext":

@@ -12,6 +12,7 @@ from pyrocket import Message, SinkBatch, Store
 from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError
 from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
+from support.shares import TIMES
 from support.stores import SMALL, FakeClock, batch, bodies, numbered
 
 BIG = replace(SMALL, log_file_bytes=1 << 20)
@@ -93,7 +94,7 @@ def contents(store):
     }
 
 
-@settings(max_examples=20)
+@settings(max_examples=10 * TIMES)
 @given(ROWS)
 def test_the_rows_of_a_batch_are_delayed_as_if_sent_one_by_one(rows):
     clock = FakeClock(NOW)

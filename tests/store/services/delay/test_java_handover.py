@@ -25,6 +25,7 @@ from pyrocket.formats.java_timers import (
 )
 from support.dying import DeathError, DyingAt
 from support.inner import inner
+from support.shares import TIMES
 from support.stores import SMALL, FakeClock, message, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
 from support.wheel import FILE_BYTES, Wheel, units_in
@@ -197,7 +198,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20 * TIMES)
 @given(STEPS)
 @example([("send", 1), ("send", 1), ("cancel", 0), ("wait", HOUR)])
 @example([("send", 2 * HOUR), ("send", 1), ("wait", 1), ("run", None), ("wait", 4 * HOUR)])

@@ -6,13 +6,14 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.services.delay.timer_index import TimerIndex
 from support.dying import DeathError, DyingAt
+from support.shares import share
 from support.stores import reboot
 from support.timing import HOUR, Timing
 
 FIRST = [b"0", b"2", b"1"]
 
 
-@pytest.mark.parametrize("step", range(20))
+@pytest.mark.parametrize("step", share(range(20), 7))
 @pytest.mark.parametrize("after", ["kill", "power"])
 @pytest.mark.parametrize("half", [False, True])
 def test_crash_during_delivery_delivers_each_timer_once(

@@ -10,6 +10,7 @@ from pyrocket.services.delay import timer_index
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.shares import share
 from support.stores import reboot
 from support.timing import HOUR, Timing, park
 
@@ -109,7 +110,7 @@ WANTED = [b"%d" % number for number in range(DELIVERED + WAITING)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("then", ["same boot", "next boot", "power", "copy"])
+@pytest.mark.parametrize("then", share(["same boot", "next boot", "power", "copy"], 2))
 def test_no_timer_is_lost_or_delivered_twice(path, clock, tmp_path, damage, then):
     damage(path / "pyrocket" / "timers")
     if then == "copy":

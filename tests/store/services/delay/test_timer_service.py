@@ -9,6 +9,7 @@ from pyrocket.disk.shared_state import NEVER, NEXT_DUE
 from pyrocket.services.delay import pending_timers
 from pyrocket.services.delay.timer_service import TimerLimits
 from support.inner import inner
+from support.shares import TIMES
 from support.stores import FakeClock, batch, message, overwrite, scan
 from support.timing import DAY, HOUR, TIMER, Timing, park, times
 
@@ -255,7 +256,9 @@ STEPS = st.lists(
 
 
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=20 * TIMES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(STEPS)
 def test_each_timer_is_delivered_once_and_never_early(tmp_path_factory, steps):

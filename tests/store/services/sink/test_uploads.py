@@ -5,7 +5,7 @@ import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.base.clock import system_clock
 from pyrocket.base.config import StoreConfig
-from pyrocket.engine.message_encoder import MessageEncoder, TopicRoute
+from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.errors import SinkError
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.services.sink import staged_file
@@ -27,7 +27,7 @@ def block(number):
     batch = pa.record_batch({"body": [b"%d-%d" % (number, row) * 50 for row in range(10)]})
     encoder = MessageEncoder(StoreConfig(), lambda: 1)
     return encoder.encode_rows(
-        batch, check_send_batch(batch), "orders", 0, lambda name: TopicRoute(name, 4)
+        batch, check_send_batch(batch), "orders", 0, lambda name: AppendRoute(name, 4)
     )
 
 

@@ -12,7 +12,9 @@ from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.damage import DAMAGES, LAST, make
+from support.shares import STEPS
 from support.stores import (
+    FakeClock,
     batch,
     bodies,
     message,
@@ -26,13 +28,22 @@ from support.stores import (
 from support.table_damage import TABLE_DAMAGES
 
 
-@pytest.fixture
-def sound(path, clock):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
     """A store that was closed cleanly, and its contents."""
-    with make(path, clock) as store:
+    path = tmp_path_factory.mktemp("template") / "store"
+    with make(path, FakeClock()) as store:
         contents = {topic: bodies(store, topic) for topic in ("t", "u")}
     reboot(path)
     assert not verify(path).findings
+    return path, contents
+
+
+@pytest.fixture
+def sound(path, template):
+    """The contents of the store at `path`, which was closed cleanly."""
+    source, contents = template
+    shutil.copytree(source, path)
     return contents
 
 
@@ -259,10 +270,11 @@ def test_a_directory_without_a_store_is_rejected(tmp_path):
             run(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("every", STEPS)
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
-def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds):
+def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds, every):
     """Each repair is stopped at a later disk operation than the previous one, and then repeated."""
-    for step in range(len(kinds[0]) % 9, 400, 9):
+    for step in range(len(kinds[0]) % 9, 400, 9 * every):
         path = tmp_path / f"store{step}"
         with make(path, clock) as store:
             before = bodies(store)[0]
