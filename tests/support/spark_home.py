@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark_pyrocket.tools.java import find_java
+from pyspark_pyrocket.tools.python_link import python_for_spark
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """In a session of a few minutes, the JVM would spend half the time on optimising machine code."""
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def prepare():
-    """Return the SPARK_HOME and the options of the JVM; the first call takes half a minute."""
+    """Return the SPARK_HOME and the options of the JVM; the first call takes a minute."""
     found = (find_java().home, importlib.metadata.version("pyspark"), sys.prefix)
     key = hashlib.sha256(repr(found).encode()).hexdigest()[:12]
     home = ROOT / "build" / f"spark-home-{key}"
@@ -61,11 +62,17 @@ def _train(home, archive):
     """Run a session that loads the classes of most tests; the JVM saves them when it ends."""
     fresh = archive.with_suffix(".new")
     options = f"{QUICK_JAVA} -XX:ArchiveClassesAtExit={fresh} -Xlog:disable"
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_SUBMIT_OPTS": options}
+    paths = [str(ROOT / name) for name in ("store", "connector", "tests")]
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_SUBMIT_OPTS": options,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": python_for_spark(sys.executable),
+        "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
+    }
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "support.spark_home", folder]
-        paths = [str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
         subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False)
     if fresh.exists():
         shutil.move(fresh, archive)
