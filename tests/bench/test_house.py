@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_931,
+    "lines": 75_945,
     "files": 468,
     "rooms": 23,
     "floors": 14,
