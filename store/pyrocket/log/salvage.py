@@ -181,8 +181,8 @@ def written_after(log: CommitLog, end: int) -> tuple[int, int]:
     """Return [first, last) of the nonzero bytes at or after `end`, or (end, end)."""
     first = last = end
     for position, data in _written(log, end):
-        kept = data.rstrip(b"\0")
-        if kept:
+        if data != bytes(len(data)):  # Compared first, because stripping zeros is slow.
+            kept = data.rstrip(b"\0")
             first = position + len(kept) - len(kept.lstrip(b"\0")) if first == last else first
             last = position + len(kept)
     return first, last
