@@ -75,7 +75,7 @@ class Box:
         counts = {"read_queues": queues, "write_queues": queues}
         if self.address:
             with self.client() as client:
-                RemoteAdmin(client).create_topic(self.topic, **counts)
+                RemoteAdmin(client).topics.create(self.topic, **counts)
             return self
         with Store.open(self.path, create=True) as store:
             store.topics.create(self.topic, **counts)
@@ -85,7 +85,7 @@ class Box:
         counts = {"read_queues": queues, "write_queues": queues}
         if self.address:
             with self.client() as client:
-                RemoteAdmin(client).update_topic(self.topic, **counts)
+                RemoteAdmin(client).topics.update(self.topic, **counts)
             return
         with Store.open(self.path) as store:
             store.topics.update(self.topic, **counts)

@@ -55,7 +55,7 @@ def read(reader, start):
 def delete(box):
     if box.address:
         with box.client() as client:
-            RemoteAdmin(client).delete_topic(box.topic)
+            RemoteAdmin(client).topics.delete(box.topic)
         return
     with Store.open(box.path) as store:
         store.topics.delete(box.topic)

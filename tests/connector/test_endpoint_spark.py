@@ -135,7 +135,7 @@ def test_four_reused_workers_survive_a_restart_of_the_broker(box, broker, tmp_pa
 
 def broker_grows(broker, queues):
     client = Client(Connection(broker.address))
-    RemoteAdmin(client).update_topic("t", read_queues=queues, write_queues=queues)
+    RemoteAdmin(client).topics.update("t", read_queues=queues, write_queues=queues)
     client.close()
 
 

@@ -123,7 +123,7 @@ def test_a_query_over_a_killed_broker_is_exactly_once(spark, tmp_path, kills):
     try:
         client = Client(Connection(broker.address))
         for topic in ("source", "copy"):
-            RemoteAdmin(client).create_topic(topic, read_queues=2, write_queues=2)
+            RemoteAdmin(client).topics.create(topic, read_queues=2, write_queues=2)
         client.close()
         options = {"endpoint": broker.address}
         load = Load(spark, options)

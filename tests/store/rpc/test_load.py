@@ -127,7 +127,7 @@ def test_no_callback_blocks_the_event_loop(tmp_path):
     """
     with watched(tmp_path / "store", 0, "--log-file-bytes", "4MiB") as (process, found):
         client = Client(Connection(found.listen[0]))
-        RemoteAdmin(client).create_topic("load", read_queues=4, write_queues=4)
+        RemoteAdmin(client).topics.create("load", read_queues=4, write_queues=4)
         RemoteSink(client).append(rows(2000, 4000), topic="load")
         client.close()
         process.kill()
@@ -168,7 +168,7 @@ def test_memory_stays_within_the_limits(tmp_path):
     arguments = ["--metrics", "127.0.0.1:0", "--total-bytes", f"{bound}MiB"]
     with running(tmp_path / "store", *arguments) as (process, found):
         client = Client(Connection(found.listen[0]))
-        RemoteAdmin(client).create_topic("load", read_queues=4, write_queues=4)
+        RemoteAdmin(client).topics.create("load", read_queues=4, write_queues=4)
         for _ in range(20):
             RemoteSink(client).append(rows(1000, 5000), topic="load")
         source = RemoteSource(client)

@@ -70,7 +70,7 @@ class MessagingService:
             "SyncLiteSubscription": self._telemetry.sync_lite_subscription,
             "SendMessage": sending.send_message,
             "RecallMessage": sending.recall_message,
-            "TransactionCalls": transactions.end_transaction,
+            "EndTransaction": transactions.end_transaction,
             "UpdateOffset": offsets.update_offset,
             "GetOffset": offsets.get_offset,
             "QueryOffset": offsets.query_offset,

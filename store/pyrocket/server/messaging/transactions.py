@@ -33,7 +33,7 @@ class TransactionCalls:
         checks have begun.
         """
         topic = caller.topic(request.topic)
-        caller.admit("TransactionCalls", [topic])
+        caller.admit("EndTransaction", [topic])
         transaction_id = request.transaction_id.strip()
         if not transaction_id:
             raise RefusedError("INVALID_TRANSACTION_ID", "the transaction id is blank.")

@@ -487,7 +487,7 @@ def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by
         assert stub.code(by, group=GROUP, message_queue=queue(topic), offset=0) == "OK"
     else:
         with closing(Client(Connection(serving[1]))) as client:
-            RemoteAdmin(client).reset_group("g", topic, "earliest")
+            RemoteAdmin(client).groups.reset("g", topic, "earliest")
     _, (again,) = receive(stub, topic, wait_s=5)
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
 
@@ -498,7 +498,7 @@ def test_a_group_that_is_deleted_through_the_broker_receives_all_messages_again(
     stub.send(b"1", topic="regrouped")
     _, (message,) = receive(stub, "regrouped", group="former")
     with closing(Client(Connection(serving[1]))) as client:
-        RemoteAdmin(client).delete_group("former")
+        RemoteAdmin(client).groups.delete("former")
     assert "former" not in store.groups.all()
     _, (again,) = receive(stub, "regrouped", group="former")
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
@@ -510,7 +510,7 @@ def test_a_topic_that_is_deleted_and_recreated_is_received_from_its_first_messag
     stub.send(b"1", b"2", topic="remade")
     assert len(receive(stub, "remade")[1]) == 2
     with closing(Client(Connection(serving[1]))) as client:
-        RemoteAdmin(client).delete_topic("remade")
+        RemoteAdmin(client).topics.delete("remade")
     stub.send(b"3", topic="remade")
     _, (again,) = receive(stub, "remade", wait_s=5)
     assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)

@@ -136,7 +136,7 @@ def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
     key = Credentials(access_key="owner", secret_key="the owner's secret")
     with closing(Client(Connection(address, credentials=key))) as client:
         with pytest.raises(StorePermissionError):
-            RemoteAdmin(client).create_group("made")
+            RemoteAdmin(client).groups.create("made")
         stub = Stub(address, metadata=key.metadata())
         made = {**MINE, "group": resource("made"), "auto_renew": True, "long_polling_timeout": {}}
         assert stub.code("ReceiveMessage", **made) == "OK"
