@@ -140,7 +140,7 @@ def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
         stub = Stub(address, metadata=key.metadata())
         made = {**MINE, "group": resource("made"), "auto_renew": True, "long_polling_timeout": {}}
         assert stub.code("ReceiveMessage", **made) == "OK"
-        assert RemoteAdmin(client).group("made").name == "made"
+        assert RemoteAdmin(client).groups.get("made").name == "made"
         stub.close()
 
 
