@@ -23,7 +23,7 @@ from pyrocket.formats.java_timers import (
     positions,
     slot_times,
 )
-from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
+from pyrocket.formats.message_keys import offset_message_id, parse_offset_message_id
 from pyrocket.formats.properties import RESERVED_PROPERTIES, decode_properties
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_columns import SCAN_COLUMNS

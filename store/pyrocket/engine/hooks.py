@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyrocket.disk.shared_state import SharedState
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1

@@ -30,7 +30,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.arrow_buffers import Bools, Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
-from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import HEADER, HEADER_BYTES, STORE_HOST, Host, read_header

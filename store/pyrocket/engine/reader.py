@@ -30,7 +30,7 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.offsets import (
     cut_by_bytes,
@@ -39,7 +39,6 @@ from pyrocket.index.queues.offsets import (
     span_of,
     store_time,
 )
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scanner import Scanner, read_messages, slice_of_runs, slices_at
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import Identity, load_identity

@@ -103,8 +103,8 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import Dispatcher
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.rebuild import Evidence, expected_ends, recover
 from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import SealedLog
 

@@ -25,11 +25,10 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
-from pyrocket.engine.disk_room import DiskRoom, delete_reserve_if_full
+from pyrocket.engine.disk_room import DiskRoom, WriteFailure, delete_reserve_if_full
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
 from pyrocket.engine.store_files import StoreFiles
-from pyrocket.engine.write_failure import WriteFailure
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch

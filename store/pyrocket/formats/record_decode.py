@@ -9,7 +9,7 @@ import numpy as np
 
 from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, RecordDamagedError, StoreDamagedError
 from pyrocket.formats.compression import inflate
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
 from pyrocket.formats.record import (
     FIXED_BYTES,

@@ -22,7 +22,7 @@ from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavai
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 
 _log = logging.getLogger(__name__)
 

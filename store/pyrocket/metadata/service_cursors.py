@@ -37,8 +37,8 @@ from pyrocket.formats.system_topics import (
     TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.json_table import Content, JsonTable
 

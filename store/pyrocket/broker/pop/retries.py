@@ -13,8 +13,7 @@ from dataclasses import replace
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.errors import MessageError
 from pyrocket.formats.half_message import change_properties
-from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.message_keys import keys_of_message, offset_message_id
 from pyrocket.formats.properties import (
     CRC32,
     DELAY,

@@ -20,8 +20,8 @@ from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart, underivable
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.rebuild import restore_mtimes
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all

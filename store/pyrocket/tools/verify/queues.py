@@ -19,9 +19,8 @@ from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Ent
 from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, STORE_HOST, SYS_DAMAGED
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck
