@@ -19,7 +19,7 @@ from threading import Lock
 import pyarrow as pa
 
 from pyrocket.disk import io
-from pyrocket.disk.holes import HoleCache, data_from
+from pyrocket.disk.io import HoleCache, data_from
 from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import PyrocketError, StoreDamagedError

@@ -21,7 +21,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.queues.dispatcher import Queue
-from pyrocket.log.checkpoint_file import read_checkpoint
+from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.metadata.service_cursors import save_levels
 
 _log = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.store_files import StoreFiles
+from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences

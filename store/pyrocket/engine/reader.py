@@ -1,4 +1,4 @@
-"""Reads a store without locking or writing.
+"""The log and the queues of an open store, and their reader, which neither locks nor writes.
 
 The shared state has the offsets up to which the log and the queues may be read. A directory without
 a valid shared state (written by a broker, copied, or not opened for writing since the last boot) is
@@ -7,19 +7,21 @@ read up to the end of its queues.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pyrocket.base.arguments import (
     check_numbers,
     check_place,
 )
 from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import is_locked, lock_identity
 from pyrocket.disk.shared_state import NEXT_DUE, SharedState
-from pyrocket.engine.store_files import StoreFiles
 from pyrocket.errors import (
     InvalidInputError,
     OffsetOutOfRangeError,
@@ -41,12 +43,53 @@ from pyrocket.index.queues.offsets import (
 )
 from pyrocket.index.queues.scanner import Scanner, read_messages, slice_of_runs, slices_at
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.metadata.identity import Identity, load_identity
+from pyrocket.metadata.identity import Identity, SealedLog, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import Topics
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.values.topics import TopicConfig
+
+
+def _outside() -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """Shared by the reader, the writer and the services of one open store, and by its threads."""
+
+    log: CommitLog
+    queues: QueueTable
+
+    @classmethod
+    def to_read(cls, layout: Layout, config: StoreConfig) -> "StoreFiles":
+        """Return the files of a store that is open for reading."""
+        return cls._of(layout, config, writable=False, section=_outside)
+
+    @classmethod
+    def to_write(
+        cls, layout: Layout, config: StoreConfig, section: Callable[[], int]
+    ) -> "StoreFiles":
+        """Return the files for a writer; `section` numbers its exclusive sections, 0 outside."""
+        return cls._of(layout, config, writable=True, section=section)
+
+    @classmethod
+    def _of(
+        cls, layout: Layout, config: StoreConfig, *, writable: bool, section: Callable[[], int]
+    ) -> "StoreFiles":
+        log_bytes, queue_bytes = config.log_file_bytes, config.queue_file_bytes
+        files = FileQueue(
+            layout.commit_log, log_bytes, layout.scratch, writable=writable, section=section
+        )
+        queues = QueueTable(layout, queue_bytes, writable=writable, section=section)
+        return cls(CommitLog(files, SealedLog(layout)), queues)
+
+    def close(self) -> None:
+        """Close all open files; they are opened again when they are used."""
+        self.queues.close()
+        self.log.run.close()
+
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""

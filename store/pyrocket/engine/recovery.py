@@ -106,9 +106,9 @@ from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.index.queues.rebuild import Evidence, expected_ends, recover
-from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
+from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.queue_ends import QueueEnds, SavedEnds

@@ -27,8 +27,8 @@ from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.disk_room import DiskRoom, WriteFailure, delete_reserve_if_full
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
+from pyrocket.engine.reader import StoreFiles
 from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
-from pyrocket.engine.store_files import StoreFiles
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch

@@ -37,7 +37,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import describe_error
-from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
+from pyrocket.formats.record_fields import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
     GIVE_INDEX_SIZES,

@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.formats.pending_keys import (
-    HEADER_BYTES,
+from pyrocket.formats.index_file import (
+    PENDING_HEADER_BYTES,
     PENDING_KEY_BYTES,
     PendingHeader,
     decode_pending_keys,
@@ -53,7 +53,7 @@ class PendingKeys:
     def header(self) -> PendingHeader:
         """Return the header, or an empty header if it is missing or invalid. Raises OSError."""
         try:
-            found = PendingHeader.decode(os.pread(self._file(), HEADER_BYTES, 0))
+            found = PendingHeader.decode(os.pread(self._file(), PENDING_HEADER_BYTES, 0))
         except FileNotFoundError:
             return _NOTHING
         return found if found is not None and found.total <= MAX_PENDING_KEYS else _NOTHING

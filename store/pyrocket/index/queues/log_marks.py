@@ -5,8 +5,13 @@ from collections.abc import Iterable
 from pyrocket.errors import StorePermissionError
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
-from pyrocket.formats.record import FIXED_BYTES, HEADER_BYTES, HOST_V6_EXTRA, SYS_DAMAGED
-from pyrocket.formats.record_decode import read_store_timestamp
+from pyrocket.formats.record import (
+    FIXED_BYTES,
+    HEADER_BYTES,
+    HOST_V6_EXTRA,
+    SYS_DAMAGED,
+    read_store_timestamp,
+)
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.values.message import LogMark
