@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import Layout, file_name, parse_file_name
+from pyrocket.disk.file_queue import FileQueue, file_name, parse_file_name
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 
 Lengths = dict[int, int]

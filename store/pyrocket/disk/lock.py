@@ -237,15 +237,6 @@ def is_locked(path: Path) -> bool | None:
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
-def lock_identity(path: Path) -> tuple[int, int] | None:
-    """Return a lock file's modification time (ns) and inode; a RocketMQ broker changes both."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_ino
-
-
 class WriteLock:
     """RocketMQ's PutMessageLock for processes and threads: a fair, exclusive lock.
 

@@ -1,7 +1,6 @@
 """Callbacks through which services extend the writer, so that it does not depend on them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,15 +78,6 @@ class Hooks:
     )
     before_clean_shutdown: list[Callable[[], None]] = field(default_factory=list)
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
-
-    @contextmanager
-    def announcing(self) -> Iterator[None]:
-        """Call `after_release` at the end of a `with` block."""
-        try:
-            yield
-        finally:
-            for hook in self.after_release:
-                hook()
 
     def held_from(self) -> Hold:
         """Return the lowest log offset that any service still needs."""

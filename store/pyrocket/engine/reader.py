@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyrocket.base.arguments import (
     check_numbers,
@@ -20,8 +21,8 @@ from pyrocket.base.config import StoreConfig
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import is_locked, lock_identity
-from pyrocket.disk.shared_state import NEXT_DUE, SharedState
+from pyrocket.disk.lock import is_locked
+from pyrocket.disk.shared_state import NEXT_DUE, SharedState, lock_identity
 from pyrocket.errors import (
     InvalidInputError,
     OffsetOutOfRangeError,
@@ -110,13 +111,16 @@ class Reader:
     ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
         self.files, self._log, self._queues = files, files.log, files.queues
-        self._scanner = Scanner(self._log, identity.config.broker_name, self._wait_for_recovery)
         self.topics = topics
         self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
         self._structure = -1
         self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        return Scanner(self._log, self.identity.config.broker_name, self._wait_for_recovery)
 
     def position(self) -> Position:
         """Return the shared state's position; without a valid state, one derived from files."""

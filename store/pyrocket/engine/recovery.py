@@ -89,7 +89,6 @@ from functools import partial
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.shared_state import (
     CHECKPOINT_TIME,
     DISPATCHED,
@@ -100,6 +99,7 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     STRUCTURE,
     SharedState,
+    lock_identity,
 )
 from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder

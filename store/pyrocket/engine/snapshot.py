@@ -25,9 +25,9 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
-from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.io import replace_file
-from pyrocket.disk.layout import Layout, file_name, listed
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.disk.file_checks import other_size, usual_size
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import file_name
 
 S = 4096
 

@@ -46,8 +46,7 @@ from pyrocket.formats.record import read_header
 from pyrocket.formats.record_batch import Appended
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexCoverage, KeyIndex
-from pyrocket.index.keys.key_items import KeyItems, key_items
-from pyrocket.index.keys.pending_keys import MAX_PENDING_KEYS, PendingKeys
+from pyrocket.index.keys.key_items import MAX_PENDING_KEYS, KeyItems, PendingKeys, key_items
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk
 from pyrocket.log.valid_end import read_checkpoint

@@ -13,8 +13,8 @@ from threading import Lock
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import Layout, file_name, listed
+from pyrocket.disk.file_queue import FileQueue, file_name
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import REBUILD_QUEUES, StoreDamagedError, TopicNameError
 from pyrocket.formats.queue_entry import (
     ENTRY_BYTES,

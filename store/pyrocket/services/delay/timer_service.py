@@ -22,6 +22,7 @@ from pyrocket.disk.shared_state import (
     TIMER_READ_TIME,
     SharedState,
 )
+from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreDamagedError
@@ -72,8 +73,15 @@ class TimerService:
         self._layout, self._reader = layout, reader
         self.limits, self._removed = TimerLimits(), -1
         self.log, self._queues = reader.files.log, reader.files.queues
-        self.index = TimerIndex(layout.timers)
-        self._window = TimerWindow(self.index)
+
+    @lazy_property
+    def index(self) -> TimerIndex:
+        """The timers by due time."""
+        return TimerIndex(self._layout.timers)
+
+    @lazy_property
+    def _window(self) -> TimerWindow:
+        return TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Index new timers, then deliver due timers; return the sum of both numbers.

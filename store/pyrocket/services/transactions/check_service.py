@@ -291,7 +291,7 @@ class TransactionCheckService:
         bridge = self._bridge
         batches = renewed_copies(bridge.reader, plan.renewed)
         if plan.discarded:
-            bridge.ensure_topics(writer, {DISCARD_TOPIC: 1})
+            bridge.ensure_topics({DISCARD_TOPIC: 1})
             batches += discarded_copies(bridge.reader, plan.discarded)
         bridge.append(writer, batches, plan.all_ended)
         self._unsaved = True

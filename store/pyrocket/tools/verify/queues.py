@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Bools
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
