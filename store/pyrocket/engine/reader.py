@@ -101,7 +101,8 @@ _log = logging.getLogger(__name__)
 class Reader:
     """Reads one directory. Safe to share between threads and across forks.
 
-    A read waits for a recovery up to `recovery_seconds`, and polls every `poll_seconds`.
+    A read waits for a recovery up to `recovery_seconds`, and polls every `poll_seconds`. `log` may
+    continue after the readable end; see `log_end`.
     """
 
     recovery_seconds, poll_seconds = 60.0, 0.02
@@ -110,7 +111,7 @@ class Reader:
         self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles, topics: Topics
     ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
-        self.files, self._log, self._queues = files, files.log, files.queues
+        self.files, self.log, self._queues = files, files.log, files.queues
         self.topics = topics
         self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
@@ -120,7 +121,7 @@ class Reader:
 
     @cached_property
     def _scanner(self) -> Scanner:
-        return Scanner(self._log, self.identity.config.broker_name, self._wait_for_recovery)
+        return Scanner(self.log, self.identity.config.broker_name, self._wait_for_recovery)
 
     def position(self) -> Position:
         """Return the shared state's position; without a valid state, one derived from files."""
@@ -151,7 +152,7 @@ class Reader:
 
     def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
         """Return the offset range of each read queue."""
-        bound, start = self.bound(), self._log.first_offset()
+        bound, start = self.bound(), self.log.first_offset()
         return {
             queue_id: self._range(topic.name, queue_id, bound, start)
             for queue_id in range(topic.read_queues)
@@ -164,7 +165,7 @@ class Reader:
                 f"topic {topic.name!r} has no queue {queue_id}.",
                 remedy=f"Its read queues are 0 to {topic.read_queues - 1}.",
             )
-        return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
+        return self._range(topic.name, queue_id, self.bound(), self.log.first_offset())
 
     def read(
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
@@ -181,7 +182,7 @@ class Reader:
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
     ) -> list[StoredMessage]:
         end = min(self.check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
-        return read_messages(self._log, self._queues.get(topic.name, queue_id), offset, end)
+        return read_messages(self.log, self._queues.get(topic.name, queue_id), offset, end)
 
     def slices(
         self,
@@ -210,23 +211,23 @@ class Reader:
         tally: ScanTally,
     ) -> RecordSlice | None:
         """Return each (queue id, start, end) as one slice; see `StoreSource.joined_slice`."""
-        bound, log_start = self.bound(), self._log.first_offset()
+        bound, log_start = self.bound(), self.log.first_offset()
         for queue_id, start, end in ranges:
             known = self._range(topic.name, queue_id, bound, log_start)
             if not known.minimum <= start <= end <= known.maximum:
                 return None
         runs = [(self._queues.get(topic.name, each), start, end) for each, start, end in ranges]
-        return slice_of_runs(self._log, runs, self.identity.config.broker_name, where, tally)
+        return slice_of_runs(self.log, runs, self.identity.config.broker_name, where, tally)
 
     def located(
         self, locations: MessageLocations, where: MessageFilter, tally: ScanTally
     ) -> Iterator[RecordSlice]:
         """Yield the messages at locations; see `StoreSource.slices_at`."""
-        return slices_at(self._log, locations, self.identity.config.broker_name, where, tally)
+        return slices_at(self.log, locations, self.identity.config.broker_name, where, tally)
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
         """Return the offset range of any queue; its topic may be missing from the topic table."""
-        return self._range(topic, queue_id, self.bound(), self._log.first_offset())
+        return self._range(topic, queue_id, self.bound(), self.log.first_offset())
 
     def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[RecordSlice]:
         """Yield all messages [start, end) of a queue, in buffers with the same layout as the log.
@@ -241,7 +242,7 @@ class Reader:
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the message's store time in epoch ms. Raises OffsetOutOfRangeError."""
-        return store_time(self._log, self._queues.get(topic, queue_id), offset)
+        return store_time(self.log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of all queues that have files, also those of missing topics."""
@@ -250,11 +251,6 @@ class Reader:
     def queues_of(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that have files."""
         return self._queues.of_topic(topic)
-
-    @property
-    def log(self) -> CommitLog:
-        """The log, which may continue after the readable end; see `log_end`."""
-        return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
         """Return the log range that contains [start, end), and the messages' approximate size.
@@ -273,7 +269,7 @@ class Reader:
         """Return the offset of the first message stored at or after the time, or the maximum."""
         known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
-        return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
+        return offset_by_time(self.log, queue, known.minimum, known.maximum, timestamp_ms)
 
     def close(self) -> None:
         """Close all files."""
@@ -303,7 +299,7 @@ class Reader:
         """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
-            return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
+            return self._range(topic.name, queue_id, self.bound(), self.log.first_offset())
         return self.queue_offsets(topic, queue_id)
 
     def _range(self, topic: str, queue_id: int, bound: int, log_start: int) -> QueueOffsets:

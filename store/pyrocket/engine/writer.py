@@ -6,7 +6,7 @@ cleanly.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, partial
+from functools import partial
 
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
@@ -54,7 +54,7 @@ class Writer:
     ) -> None:
         """Open the directory; `hooks` is called when the services' hooks are first needed."""
         self._layout, self._clock = layout, clock
-        self._recovery_hooks, self._make_hooks = recovery, hooks
+        self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms, self._appended = config.lock_timeout_ms, False
         self.failure = WriteFailure(layout.scratch, clock)
         try:
@@ -63,10 +63,6 @@ class Writer:
         except BaseException:
             self._release()
             raise
-
-    @cached_property
-    def _hooks(self) -> Hooks:
-        return self._make_hooks()
 
     def _open(self, config: StoreConfig) -> None:
         layout, clock = self._layout, self._clock
@@ -120,9 +116,7 @@ class Writer:
         own, self._kept = config.retention, RetentionFile(layout)
         keep = self._kept.read if own is None else lambda: own
         flush, self.room = self._flusher.flush, DiskRoom(layout, self._log.file_bytes)
-        self.cleaner = Cleaner(
-            self._parts, self._clock, self.room, keep, flush, lambda: self._hooks
-        )
+        self.cleaner = Cleaner(self._parts, self._clock, self.room, keep, flush, self._hooks)
         self.flush_service = FlushService(FlushPolicy.of(config), self.page, self._flusher)
 
     def _recover(self) -> None:
@@ -167,7 +161,7 @@ class Writer:
         self._flusher.notify_appended()
         self._keys.catch_up(lambda: self._locked(self._timeout_ms))
         self.cleaner.run_if_due(partial(self._locked, 0))
-        for hook in self._hooks.after_section:
+        for hook in self._hooks().after_section:
             hook()
 
     def run_maintenance(self) -> None:
@@ -190,22 +184,18 @@ class Writer:
             with self._write_lock.hold(timeout_ms):
                 self._session.check_directory()
                 self._session.sign()
-                self._follow_structure()
+                if self.page[STRUCTURE] != self._structure:
+                    self._structure = self.page[STRUCTURE]
+                    self._queues.close()
+                    self._appender.property_crc = self._log.sealed().is_open
                 with self.failure.noting(self._layout.root):
                     if check is not None:
                         check()
                     self._appender.roll_forward()
                     yield
         finally:
-            for hook in self._hooks.after_release:
+            for hook in self._hooks().after_release:
                 hook()
-
-    def _follow_structure(self) -> None:
-        """Let go of files if topics or files were created or deleted since the last section."""
-        if self.page[STRUCTURE] != self._structure:
-            self._structure = self.page[STRUCTURE]
-            self._queues.close()
-            self._appender.property_crc = self._log.sealed().is_open
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a log file."""
@@ -285,10 +275,6 @@ class Writer:
         """Notify all processes that topics or files were created or deleted."""
         self._parts.structure_changed()
 
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return a queue's next offset; requires the write lock."""
-        return self.dispatcher.next_offset(topic, queue_id)
-
     def forget_queues(self) -> None:
         """Close the open files of all queues, before some are deleted."""
         self._queues.close()
@@ -338,7 +324,7 @@ class Writer:
         if not self._layout.abort.exists():
             return
         self._appender.roll_forward()
-        for hook in self._hooks.before_clean_shutdown:
+        for hook in self._hooks().before_clean_shutdown:
             hook()
         self._flusher.flush()
         with failing_on_sync_error(self.page):

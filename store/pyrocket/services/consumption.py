@@ -20,8 +20,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_lag import GroupStartTable
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
+from pyrocket.engine.parts.group_lag import GroupStartTable
 from pyrocket.engine.reader import read_undamaged
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter

@@ -9,9 +9,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.reader_delivery import ReaderDelivery
 from pyrocket.engine.sender import Sender
-from pyrocket.engine.service_runner import ServiceRunner
+from pyrocket.engine.service_runner import ReaderDelivery, ServiceRunner
 from pyrocket.services.consumption import Consumption
 from pyrocket.services.delay.schedule_service import ScheduleService
 from pyrocket.services.delay.skip_delivered import skip_delivered

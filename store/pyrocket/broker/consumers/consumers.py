@@ -22,8 +22,8 @@ from pyrocket.broker.pop.retries import (
 from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.sends import converted
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.group_admin import group_has_members
-from pyrocket.engine.group_lag import EARLIEST
+from pyrocket.engine.parts.group_admin import group_has_members
+from pyrocket.engine.parts.group_lag import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,

@@ -230,7 +230,7 @@ class Dispatcher:
         self.queues.get(topic, queue_id).put(first, entries, first)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset of the next entry."""
+        """Return the queue offset of the next entry. Requires the write lock."""
         last = self.queues.get(topic, queue_id).max_offset(WHOLE_LOG)
         return last or self.first_offset(topic, queue_id)
 

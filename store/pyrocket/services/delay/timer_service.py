@@ -92,7 +92,7 @@ class TimerService:
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
         with writer.try_exclusive():
-            end = writer.next_offset(TIMER_TOPIC, 0)
+            end = writer.dispatcher.next_offset(TIMER_TOPIC, 0)
             if not end:
                 return 0
             self._follow_clock(writer, now_ms)
@@ -103,7 +103,7 @@ class TimerService:
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return the earliest due time, `now_ms` if there are new timers, or NEVER."""
-        end = writer.next_offset(TIMER_TOPIC, 0)
+        end = writer.dispatcher.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
         if writer.page[TIMER_QUEUE_OFFSET] < end:
@@ -117,7 +117,7 @@ class TimerService:
         after a crash in between, the entries are written again. A timer that is due before the read
         position is delivered next.
         """
-        page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
+        page, end = writer.page, writer.dispatcher.next_offset(TIMER_TOPIC, 0)
         before = page[TIMER_QUEUE_OFFSET]
         if before >= end:
             return 0

@@ -12,7 +12,7 @@ from pyrocket.disk.shared_state import TIMER_QUEUE_OFFSET
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.parts.key_lookup import Lookup
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.java_timers import decode_timer_check, delivered_by

@@ -136,7 +136,8 @@ class TopicAdmin:
         with self._engine.writer.exclusive():
             queue_ids = self._queue_ids(self._topics.get(name))
             ends = {
-                queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
+                queue_id: self._engine.writer.dispatcher.next_offset(name, queue_id)
+                for queue_id in queue_ids
             }
             # With this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
