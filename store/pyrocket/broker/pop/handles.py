@@ -20,12 +20,7 @@ class Handles:
     """Changes messages in flight of the groups of one store."""
 
     def __init__(
-        self,
-        storage: Consumption,
-        states: GroupStates,
-        receipts: Receipts,
-        put: Put,
-        now: Clock,
+        self, storage: Consumption, states: GroupStates, receipts: Receipts, put: Put, now: Clock
     ) -> None:
         self._storage, self._states = storage, states
         self._receipts, self._put, self._now = receipts, put, now
