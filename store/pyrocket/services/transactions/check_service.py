@@ -29,7 +29,8 @@ from typing import Protocol
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.half_message import HalfMessage, parse_java_long
+from pyrocket.formats.fastjson import parse_java_long
+from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
