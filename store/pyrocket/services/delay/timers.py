@@ -10,7 +10,7 @@ from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import TIMER_QUEUE_OFFSET
 from pyrocket.engine.delayed_routing import Destination
-from pyrocket.engine.engine import Engine
+from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.parts.key_lookup import Lookup
 from pyrocket.engine.writer import Writer
@@ -69,6 +69,10 @@ class Timers:
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self.service = TimerService(self._layout, self._reader)
 
+    @lazy_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self._engine)
+
     def hook_into(self, hooks: Hooks) -> None:
         """Re-append timers before log files are deleted; write a broker's files at shutdown."""
         hooks.queues_touched_by_cleanup.append(self._queues_touched_by_cleanup)
@@ -125,7 +129,7 @@ class Timers:
         """
         check_text(topic=topic, msg_id=msg_id)
         writer = self._engine.writer
-        timers = Lookup(self._engine).query(TIMER_TOPIC, msg_id)
+        timers = self._lookup.query(TIMER_TOPIC, msg_id)
         found = [one for one in timers if _is_for(one, topic, msg_id)]
         with writer.exclusive():
             while found and self.service.index_new(writer):
