@@ -24,6 +24,7 @@ LAYERS = [
     ["index.keys", "remote"],
     ["metadata"],
     ["engine"],
+    ["engine.parts"],
     ["services.delay", "services.transactions", "services.sink", "services.consumption"],
     ["services.services", "remote.upload"],
     ["views", "remote.sink"],
@@ -65,9 +66,9 @@ PATHS_OUTSIDE_DISK = {
     "metadata.queue_ends": "os.listdir os.open",
     "services.sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
-    "engine.snapshot": ".glob .iterdir os.walk",
+    "engine.parts.snapshot": ".glob .iterdir os.walk",
     "services.delay.java_handover": ".glob",
-    "engine.topic_admin": ".glob",
+    "engine.parts.topic_admin": ".glob",
 }
 """Module → the operations by which it opens, lists or changes paths; these operations should move
 to `disk`.

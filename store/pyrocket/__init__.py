@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyrocket.base.config import StoreConfig as StoreConfig
     from pyrocket.base.config import parse_duration as parse_duration
     from pyrocket.broker.source import StoreSource as StoreSource
-    from pyrocket.engine.group_admin import Groups as Groups
+    from pyrocket.engine.parts.group_admin import Groups as Groups
     from pyrocket.errors import PyrocketError as PyrocketError
     from pyrocket.filters.message_filter import MessageFilter as MessageFilter
     from pyrocket.filters.message_filter import ScanTally as ScanTally
@@ -103,7 +103,7 @@ _NAMES = {
     "base.arguments": "local_path parse_size",
     "base.config": "Retention StoreConfig parse_duration",
     "broker.source": "StoreSource",
-    "engine.group_admin": "Groups",
+    "engine.parts.group_admin": "Groups",
     "errors": "PyrocketError",
     "filters.message_filter": "MessageFilter ScanTally",
     "formats.half_message": "HalfMessage",

@@ -20,14 +20,14 @@ from pyrocket.disk.clock_file import clock_at
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating, translating_methods
 from pyrocket.engine.engine import lazy_property
-from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.history import History
-from pyrocket.engine.key_lookup import Lookup
+from pyrocket.engine.parts.group_admin import Groups
+from pyrocket.engine.parts.history import History
+from pyrocket.engine.parts.key_lookup import Lookup
+from pyrocket.engine.parts.snapshot import CopyProgress, SnapshotReport, take_snapshot
+from pyrocket.engine.parts.topic_admin import TopicAdmin
 from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
-from pyrocket.engine.snapshot import CopyProgress, SnapshotReport, take_snapshot
-from pyrocket.engine.topic_admin import TopicAdmin
 from pyrocket.engine.writer import Writer
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices

@@ -19,7 +19,8 @@ commit; with the look for the next one after it. No two of them run at the same 
 
 A *walk* is one call on a small store in memory, after the same call has run once in this process.
 *Crossings* are calls whose caller, the nearest frame of the product, is in another file; *depth* is
-the deepest nesting of calls in the product. Generators count each time they are resumed.
+the deepest nesting of calls in the product. Generators count each time they are resumed. The walk
+of a broker is that of all threads that serve calls and append.
 """
 
 import argparse
@@ -32,8 +33,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import Counter
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from unittest.mock import patch
@@ -42,6 +43,9 @@ PRODUCT = ("store/pyrocket", "connector/pyspark_pyrocket")
 START_MS, HOUR_MS = 1_700_000_000_000, 3_600_000
 NOT_CALLS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<module>"}
 """Comprehensions are calls only before Python 3.12."""
+
+OTHER_THREADS = {"pyrocket-checks", "pyrocket-polls", "pyrocket-services"}
+"""The threads of a broker that no call waits for."""
 
 
 # Layout
@@ -270,7 +274,7 @@ class Walk:
 
     def __init__(self, root):
         self._folders = tuple(f"{root / folder}{os.sep}" for folder in PRODUCT)
-        self._stack = []
+        self._stacks = defaultdict(list)
         self.files, self.functions = set(), set()
         self.calls = self.crossings = self.depth = 0
 
@@ -281,25 +285,25 @@ class Walk:
 
     def count(self, function, *arguments, **more):
         """Call the function, count the calls that it makes, and return its result."""
-        sys.setprofile(self._record)
+        sys.setprofile(self.record)
         try:
             return function(*arguments, **more)
         finally:
             sys.setprofile(None)
 
-    def _record(self, frame, event, _):
-        code = frame.f_code
+    def record(self, frame, event, _):
+        code, stack = frame.f_code, self._stacks[threading.get_ident()]
         if code.co_name in NOT_CALLS or not code.co_filename.startswith(self._folders):
             return
         if event == "call":
             self.calls += 1
             self.files.add(code.co_filename)
             self.functions.add(code)
-            self.crossings += bool(self._stack) and self._stack[-1] != code.co_filename
-            self._stack.append(code.co_filename)
-            self.depth = max(self.depth, len(self._stack))
-        elif event == "return" and self._stack:
-            self._stack.pop()
+            self.crossings += bool(stack) and stack[-1] != code.co_filename
+            stack.append(code.co_filename)
+            self.depth = max(self.depth, len(stack))
+        elif event == "return" and stack:
+            stack.pop()
 
 
 class Walks:
@@ -313,6 +317,7 @@ class Walks:
         self.of_a_sink()
         self.of_a_source()
         self.of_a_crash()
+        self.of_a_broker()
 
     def walk(self, name, function, *arguments, **more):
         self.found[name] = Walk(self._root)
@@ -402,6 +407,34 @@ class Walks:
             reboot()(copy)
             with self.walk("open after a crash", Store.open, copy, clock=clock) as store:
                 assert store.max_offset("t", 0) == 1
+
+    def of_a_broker(self):
+        """Receive with the protocol of the official clients; counts the broker's threads."""
+        from pyrocket import Store
+        from support.broker import served
+        from support.rocketmq_stub import Stub, queue, resource
+
+        name, walk = "receive, official client", None
+        asked = {"group": resource("g"), "message_queue": queue("t"), "batch_size": 32}
+        asked |= {"invisible_duration": {"seconds": 60}, "long_polling_timeout": {"seconds": 1}}
+
+        def record(*event):
+            if walk is not None and threading.current_thread().name not in OTHER_THREADS:
+                walk.record(*event)
+
+        threading.setprofile(record)
+        try:
+            store = Store.open(self._folder / "broker", create=True)
+            store.topics.create("t")
+            with served(store) as address, closing(Stub(address)) as stub:
+                for _ in range(2):
+                    store.append_batch(rows(50), topic="t", first_queue=0)
+                    walk = self.found[name] = Walk(self._root)
+                    received = stub.call("ReceiveMessage", **asked)
+                    walk = None
+                    assert sum(one.WhichOneof("content") == "message" for one in received) > 1
+        finally:
+            threading.setprofile(None)
 
 
 def reboot():

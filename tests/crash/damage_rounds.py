@@ -26,7 +26,7 @@ from crash.damage_look import Look, Truth, look
 from pyrocket import Message, Store
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.shared_state import lock_identity
 from pyrocket.engine.reader import Reader
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.system_topics import TIMER_TOPIC

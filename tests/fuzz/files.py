@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.index_file import Geometry, key_hash
 from pyrocket.index.keys.key_index import KeyIndex

@@ -23,11 +23,12 @@ from pyrocket.formats.java_timers import (
     positions,
     slot_times,
 )
-from pyrocket.formats.message_id import offset_message_id, parse_offset_message_id
+from pyrocket.formats.message_keys import offset_message_id, parse_offset_message_id
 from pyrocket.formats.properties import RESERVED_PROPERTIES, decode_properties
 from pyrocket.formats.property_columns import PropertyColumns
+from pyrocket.formats.record import read_store_timestamp
 from pyrocket.formats.record_columns import SCAN_COLUMNS
-from pyrocket.formats.record_decode import decode_record, read_store_timestamp
+from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.timer_entry import TIMER_ENTRY
 from pyrocket.index.keys.key_items import key_items

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 from fuzz.files import NOW, new_layout
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import file_name
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal
 from pyrocket.services.delay.pending_timers import TimerProgress, read_pending, read_second

@@ -21,7 +21,7 @@ from interop.stores_of_ours import (
 )
 from interop.workload import DELAYED, HALF, OPS, wait_until
 from pyrocket import Store, StoreConfig
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from support.stores import log_files, queue_files
 

@@ -8,7 +8,7 @@ from interop.compare import of_java, of_ours
 from interop.rocketmq import SMALL, outgoing
 from interop.stores_of_ours import written
 from pyrocket import Message, Store
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 
 FAR_WEST, FAR_EAST = "Pacific/Honolulu", "Pacific/Auckland"
 

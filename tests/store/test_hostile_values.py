@@ -19,10 +19,10 @@ from pyrocket import (
     StoreSource,
     TopicConfig,
 )
-from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.history import History
-from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.topic_admin import TopicAdmin
+from pyrocket.engine.parts.group_admin import Groups
+from pyrocket.engine.parts.history import History
+from pyrocket.engine.parts.key_lookup import Lookup
+from pyrocket.engine.parts.topic_admin import TopicAdmin
 from pyrocket.services.delay.timers import Timers
 from pyrocket.services.sink.sink import Sink
 from pyrocket.services.transactions.transactions import Transactions

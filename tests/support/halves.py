@@ -43,7 +43,7 @@ class Held:
 
     def __init__(self, store, **policy):
         policy = CheckPolicy(**policy)
-        self.transactions = Transactions(inner(store).engine, inner(store).sender, policy)
+        self.transactions = Transactions(inner(store).engine, lambda: inner(store).sender, policy)
 
 
 class LocalProducer:

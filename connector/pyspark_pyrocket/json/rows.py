@@ -14,12 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.json.bulk import Faults
-from pyspark_pyrocket.json.nesting import (
-    MAX_DEPTH,
-    depth_of,
-    is_too_deep,
-    room_for_deep_bodies,
-)
+from pyspark_pyrocket.json.nesting import MAX_DEPTH, depth_of, is_too_deep, room_for_deep_bodies
 from pyspark_pyrocket.json.values import DECODER, MismatchError, atom_reader, text_of
 
 _Read = Callable[[Any, list[str]], Any]
@@ -56,10 +51,8 @@ def parse_object(body: bytes) -> tuple[Any, str]:
     try:
         text = body.decode().lstrip(_SPACE)
         if is_too_deep(body):
-            return (
-                None,
-                f"it is nested {depth_of(body)} levels deep, and at most {MAX_DEPTH} are read",
-            )
+            depth = depth_of(body)
+            return None, f"it is nested {depth} levels deep, and at most {MAX_DEPTH} are read"
         value, _ = DECODER.raw_decode(text)
     except UnicodeDecodeError as error:
         return None, f"it is not UTF-8: {error.reason} at byte {error.start}"

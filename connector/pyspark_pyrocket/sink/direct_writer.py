@@ -21,7 +21,7 @@ from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.sink.batch_identity import batch_of_task
 from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_writing, settle_store
-from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink, Target
 from pyspark_pyrocket.worker import LOG, freeze_imports, log_to_stderr
 
@@ -117,7 +117,7 @@ def _log_left_out(
     sink: SinkPlan, messages: Sequence[WriterCommitMessage | None], batch: str = ""
 ) -> None:
     appended = [each for each in messages if isinstance(each, RowsAppended)]
-    log_left_out(sink, sum(each.left_out for each in appended), batch)
+    sink.log_left_out(sum(each.left_out for each in appended), batch)
 
 
 def _outcome(rows_before: int) -> str:

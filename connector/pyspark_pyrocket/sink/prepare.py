@@ -20,6 +20,7 @@ from pyspark_pyrocket.sink.columns import JsonBody, SinkColumns, plan_columns, p
 from pyspark_pyrocket.sink.sink_checkpoint import SinkCheckpoint
 from pyspark_pyrocket.transport.interface import BrokerTarget, Capability, MessageSink, require
 from pyspark_pyrocket.transport.targets import target_of
+from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ class SinkPlan:
         if self.json_body is None:
             return self.columns["body"].position
         return self.json_body.positions[0] if self.json_body.whole else None
+
+    def log_left_out(self, rows: int, batch: str = "") -> None:
+        """Log on the driver how many rows a write left out, if any."""
+        if rows:
+            log_to_stderr()
+            LOG.warning(
+                "%srows without a body that were not written to %s: %d (nullBody=drop)",
+                *(batch, self.options.topic or "the topics of their rows", rows),
+            )
 
 
 def prepare_sink(

@@ -27,7 +27,7 @@ from pyspark_pyrocket.sink.prepare import (
     open_for_writing,
     settle_store,
 )
-from pyspark_pyrocket.sink.task_rows import log_left_out, send_rows, with_rows
+from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink
 from pyspark_pyrocket.worker import freeze_imports
 
@@ -62,7 +62,7 @@ class StagedWriter(DataSourceArrowWriter):
         store = open_for_writing(self._sink)
         try:
             published = _publish(store, self._sink, self._batch, staged)
-            log_left_out(self._sink, published.left_out)
+            self._sink.log_left_out(published.left_out)
         except BaseException:
             store.close(clean=False)
             raise
@@ -134,7 +134,7 @@ def publish(sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]) -> None:
         if sink.checkpoint is not None:
             sink.checkpoint.record(sink.store, sink.target.broker)
         published = _publish(store, sink, batch, staged)
-        log_left_out(sink, published.left_out, f"micro-batch {batch.batch}: ")
+        sink.log_left_out(published.left_out, f"micro-batch {batch.batch}: ")
     finally:
         store.close(clean=False)
 

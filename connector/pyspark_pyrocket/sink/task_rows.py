@@ -13,7 +13,6 @@ from pyspark_pyrocket.options.payload import DROP
 from pyspark_pyrocket.sink.columns import send_batch
 from pyspark_pyrocket.sink.kafka_rows import Rows, rows_with_body
 from pyspark_pyrocket.sink.prepare import SinkPlan
-from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _ROW = re.compile(r"\brow (\d+)\b")
 
@@ -86,13 +85,3 @@ def _placed(
         remedy=error.remedy,
         code=error.code,
     )
-
-
-def log_left_out(sink: SinkPlan, rows: int, batch: str = "") -> None:
-    """Log on the driver how many rows a write left out, if any."""
-    if rows:
-        log_to_stderr()
-        LOG.warning(
-            "%srows without a body that were not written to %s: %d (nullBody=drop)",
-            *(batch, sink.options.topic or "the topics of their rows", rows),
-        )

@@ -113,8 +113,7 @@ class AppendQueue:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             self._changed.wait_for(self._is_group, self._patience_s)
-            group: list[_Waiting] = []
-            size = 0
+            group, size = list[_Waiting](), 0
             while self._waiting and (
                 not group or size + self._waiting[0].records.bytes <= GROUP_BYTES
             ):
@@ -135,9 +134,7 @@ class AppendQueue:
             if one.result.running() or one.result.set_running_or_notify_cancel()
         ]
         try:
-            results: Sequence[AppendResult | Exception] = self._append(
-                [one.records for one in group]
-            )
+            results = self._append([one.records for one in group])
         except Exception as error:  # Callers must not wait forever because of a defect.
             self.rounds.record("appending failed", error)
             results = [error] * len(group)

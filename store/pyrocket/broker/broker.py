@@ -20,7 +20,8 @@ from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
-from pyrocket.disk.layout import Layout, listed, parse_file_name
+from pyrocket.disk.file_queue import parse_file_name
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError

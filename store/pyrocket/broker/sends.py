@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from pyrocket.broker.append_queue import Append
 from pyrocket.engine.message_encoder import AppendRoute, Origin
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.store import Store, sender_of
 from pyrocket.values.message import AppendResult, Message, SendResult

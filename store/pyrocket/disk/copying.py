@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrocket.disk import io
-from pyrocket.disk.holes import data_from
+from pyrocket.disk.io import data_from
 from pyrocket.disk.os_errors import os_error_remedy
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 

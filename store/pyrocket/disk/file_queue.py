@@ -19,14 +19,26 @@ from threading import Lock
 import pyarrow as pa
 
 from pyrocket.disk import io
-from pyrocket.disk.holes import HoleCache, data_from
-from pyrocket.disk.layout import file_name, parse_file_name
+from pyrocket.disk.io import HoleCache, data_from
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.errors import PyrocketError, StoreDamagedError
 
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
 """Maximum bytes mapped at a time. Mapped bytes take address space, which Spark may limit."""
+
+_DIGITS = 20
+
+
+def file_name(start: int) -> str:
+    """Return the name of the file that begins at offset `start`."""
+    return f"{start:0{_DIGITS}d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """Return the start offset in a file name, or None for any other name."""
+    return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
+
 
 File = tuple[int, int]
 """Device and inode. While a file is mapped, no other file gets its inode."""

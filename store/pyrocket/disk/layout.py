@@ -40,18 +40,6 @@ from pathlib import Path
 
 from pyrocket.disk.tree import protect
 
-_DIGITS = 20
-
-
-def file_name(start: int) -> str:
-    """Return the name of the file that begins at offset `start`."""
-    return f"{start:0{_DIGITS}d}"
-
-
-def parse_file_name(name: str) -> int | None:
-    """Return the start offset in a file name, or None for any other name."""
-    return int(name) if len(name) == _DIGITS and name.isascii() and name.isdigit() else None
-
 
 def listed(folder: Path) -> list[Path]:
     """Return the entries of a folder; an empty list if the folder is missing."""

@@ -327,3 +327,12 @@ def _split(field: int) -> list[int]:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def lock_identity(path: Path) -> tuple[int, int] | None:
+    """Return a lock file's modification time (ns) and inode; a RocketMQ broker changes both."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino

@@ -39,7 +39,7 @@ from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
-from pyrocket.index.keys.pending_keys import MAX_PENDING_KEYS
+from pyrocket.index.keys.key_items import MAX_PENDING_KEYS
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all

@@ -20,8 +20,8 @@ from pyrocket.engine.recovery import StoreParts, save_progress
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.index.queues.changed_queues import Queue
-from pyrocket.log.checkpoint_file import read_checkpoint
+from pyrocket.index.queues.dispatcher import Queue
+from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.metadata.service_cursors import save_levels
 
 _log = logging.getLogger(__name__)

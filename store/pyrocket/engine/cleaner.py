@@ -38,8 +38,8 @@ from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.values.admin import CleanReport, Kept, LogFile, Removal

@@ -1,6 +1,6 @@
-"""The reader of an open store and, unless it is read-only, its writer."""
+"""The reader and the encoder of an open store and, unless it is read-only, its writer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from threading import RLock
 from typing import Any, TypeVar
@@ -9,12 +9,13 @@ from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.store_files import StoreFiles
+from pyrocket.engine.message_encoder import MessageEncoder
+from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences
 from pyrocket.metadata.topics import Topics
+from pyrocket.values.topics import TopicConfig
 
 T = TypeVar("T")
 _making = RLock()
@@ -46,8 +47,10 @@ class Engine:
 
         `hooks` returns the services' hooks when the writer first needs them.
         """
-        self.layout, self.clock = layout, clock
-        self._writer = None if read_only else Writer(layout, config, clock, recovery, hooks)
+        self.layout, self.clock, self._make_hooks = layout, clock, hooks
+        self._writer = (
+            None if read_only else Writer(layout, config, clock, recovery, lambda: self._hooks)
+        )
         self._is_closed = False
         self._identity = self._writer.identity if self._writer else load_identity(layout, config)
         warn_of_differences(layout, config, self._identity.config)
@@ -61,6 +64,15 @@ class Engine:
         identity, writer = self._identity, self._writer
         files = writer.files if writer else StoreFiles.to_read(self.layout, identity.config)
         return Reader(self.layout, identity, self.clock, files, self.topics)
+
+    @lazy_property
+    def _hooks(self) -> Hooks:
+        return self._make_hooks()
+
+    @lazy_property
+    def encoder(self) -> MessageEncoder:
+        """Encodes the messages that are appended to the store."""
+        return MessageEncoder(self.config, self.clock)
 
     @property
     def identity(self) -> Identity:
@@ -90,6 +102,18 @@ class Engine:
         if self._writer is None:
             raise self._refusal()
         return self._writer
+
+    def create_topics(self, wanted: Sequence[TopicConfig]) -> list[TopicConfig]:
+        """Create the missing topics and return all. Requires the write lock."""
+        made, there = self.topics.create(wanted)
+        if len(there) < len({topic.name for topic in wanted}):
+            self.writer_in_hook.structure_changed()
+        return made
+
+    def ensure_topics(self, queues: Mapping[str, int]) -> None:
+        """Create topics or add queues up to the given numbers. Requires the write lock."""
+        if self.topics.ensure(queues):
+            self.writer_in_hook.structure_changed()
 
     def close(self, *, clean: bool) -> None:
         """Close the files; with `clean`, the last writer to close shuts the store down cleanly."""

@@ -1,12 +1,11 @@
 """Callbacks through which services extend the writer, so that it does not depend on them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyrocket.disk.shared_state import SharedState
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 EVERYTHING_MAY_GO = 2**63 - 1
@@ -79,15 +78,6 @@ class Hooks:
     )
     before_clean_shutdown: list[Callable[[], None]] = field(default_factory=list)
     leftovers: list[Callable[[bool], None]] = field(default_factory=list)
-
-    @contextmanager
-    def announcing(self) -> Iterator[None]:
-        """Call `after_release` at the end of a `with` block."""
-        try:
-            yield
-        finally:
-            for hook in self.after_release:
-                hook()
 
     def held_from(self) -> Hold:
         """Return the lowest log offset that any service still needs."""

@@ -25,8 +25,7 @@ from pyrocket.engine.delayed_routing import DelayRouter, Destination, QueueIds, 
 from pyrocket.errors import MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats.compression import stored_body
 from pyrocket.formats.hashes import queue_for_key, queues_for_keys
-from pyrocket.formats.message_id import hex_column
-from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.message_keys import hex_column, keys_of_message
 from pyrocket.formats.properties import (
     KEYS,
     MAX_PROPERTIES_BYTES,

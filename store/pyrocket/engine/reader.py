@@ -1,4 +1,4 @@
-"""Reads a store without locking or writing.
+"""The log and the queues of an open store, and their reader, which neither locks nor writes.
 
 The shared state has the offsets up to which the log and the queues may be read. A directory without
 a valid shared state (written by a broker, copied, or not opened for writing since the last boot) is
@@ -7,19 +7,22 @@ read up to the end of its queues.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 
 from pyrocket.base.arguments import (
     check_numbers,
     check_place,
 )
 from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import is_locked, lock_identity
-from pyrocket.disk.shared_state import NEXT_DUE, SharedState
-from pyrocket.engine.store_files import StoreFiles
+from pyrocket.disk.lock import is_locked
+from pyrocket.disk.shared_state import NEXT_DUE, SharedState, lock_identity
 from pyrocket.errors import (
     InvalidInputError,
     OffsetOutOfRangeError,
@@ -30,7 +33,7 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.offsets import (
     cut_by_bytes,
@@ -39,15 +42,55 @@ from pyrocket.index.queues.offsets import (
     span_of,
     store_time,
 )
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scanner import Scanner, read_messages, slice_of_runs, slices_at
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.metadata.identity import Identity, load_identity
+from pyrocket.metadata.identity import Identity, SealedLog, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import Topics
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMessage
 from pyrocket.values.topics import TopicConfig
+
+
+def _outside() -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """Shared by the reader, the writer and the services of one open store, and by its threads."""
+
+    log: CommitLog
+    queues: QueueTable
+
+    @classmethod
+    def to_read(cls, layout: Layout, config: StoreConfig) -> "StoreFiles":
+        """Return the files of a store that is open for reading."""
+        return cls._of(layout, config, writable=False, section=_outside)
+
+    @classmethod
+    def to_write(
+        cls, layout: Layout, config: StoreConfig, section: Callable[[], int]
+    ) -> "StoreFiles":
+        """Return the files for a writer; `section` numbers its exclusive sections, 0 outside."""
+        return cls._of(layout, config, writable=True, section=section)
+
+    @classmethod
+    def _of(
+        cls, layout: Layout, config: StoreConfig, *, writable: bool, section: Callable[[], int]
+    ) -> "StoreFiles":
+        log_bytes, queue_bytes = config.log_file_bytes, config.queue_file_bytes
+        files = FileQueue(
+            layout.commit_log, log_bytes, layout.scratch, writable=writable, section=section
+        )
+        queues = QueueTable(layout, queue_bytes, writable=writable, section=section)
+        return cls(CommitLog(files, SealedLog(layout)), queues)
+
+    def close(self) -> None:
+        """Close all open files; they are opened again when they are used."""
+        self.queues.close()
+        self.log.run.close()
+
 
 _PULL_MESSAGES, _PULL_BYTES = 1024, 4 << 20
 """Maximum number of messages, and of bytes, in memory at a time; a larger message is read alone."""
@@ -58,7 +101,8 @@ _log = logging.getLogger(__name__)
 class Reader:
     """Reads one directory. Safe to share between threads and across forks.
 
-    A read waits for a recovery up to `recovery_seconds`, and polls every `poll_seconds`.
+    A read waits for a recovery up to `recovery_seconds`, and polls every `poll_seconds`. `log` may
+    continue after the readable end; see `log_end`.
     """
 
     recovery_seconds, poll_seconds = 60.0, 0.02
@@ -67,14 +111,17 @@ class Reader:
         self, layout: Layout, identity: Identity, clock: Clock, files: StoreFiles, topics: Topics
     ) -> None:
         self._layout, self.identity, self.clock = layout, identity, clock
-        self.files, self._log, self._queues = files, files.log, files.queues
-        self._scanner = Scanner(self._log, identity.config.broker_name, self._wait_for_recovery)
+        self.files, self.log, self._queues = files, files.log, files.queues
         self.topics = topics
         self._state: SharedState | None = None
         self._shortfall = Shortfall(layout)
         self._durable_end: int | None = None
         self._structure = -1
         self._minima: dict[tuple[str, int], tuple[tuple[int, ...], int]] = {}
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        return Scanner(self.log, self.identity.config.broker_name, self._wait_for_recovery)
 
     def position(self) -> Position:
         """Return the shared state's position; without a valid state, one derived from files."""
@@ -105,7 +152,7 @@ class Reader:
 
     def offsets(self, topic: TopicConfig) -> dict[int, QueueOffsets]:
         """Return the offset range of each read queue."""
-        bound, start = self.bound(), self._log.first_offset()
+        bound, start = self.bound(), self.log.first_offset()
         return {
             queue_id: self._range(topic.name, queue_id, bound, start)
             for queue_id in range(topic.read_queues)
@@ -118,7 +165,7 @@ class Reader:
                 f"topic {topic.name!r} has no queue {queue_id}.",
                 remedy=f"Its read queues are 0 to {topic.read_queues - 1}.",
             )
-        return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
+        return self._range(topic.name, queue_id, self.bound(), self.log.first_offset())
 
     def read(
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
@@ -135,7 +182,7 @@ class Reader:
         self, topic: TopicConfig, queue_id: int, offset: int, max_messages: int
     ) -> list[StoredMessage]:
         end = min(self.check_range(topic, queue_id, offset, offset).maximum, offset + max_messages)
-        return read_messages(self._log, self._queues.get(topic.name, queue_id), offset, end)
+        return read_messages(self.log, self._queues.get(topic.name, queue_id), offset, end)
 
     def slices(
         self,
@@ -164,23 +211,23 @@ class Reader:
         tally: ScanTally,
     ) -> RecordSlice | None:
         """Return each (queue id, start, end) as one slice; see `StoreSource.joined_slice`."""
-        bound, log_start = self.bound(), self._log.first_offset()
+        bound, log_start = self.bound(), self.log.first_offset()
         for queue_id, start, end in ranges:
             known = self._range(topic.name, queue_id, bound, log_start)
             if not known.minimum <= start <= end <= known.maximum:
                 return None
         runs = [(self._queues.get(topic.name, each), start, end) for each, start, end in ranges]
-        return slice_of_runs(self._log, runs, self.identity.config.broker_name, where, tally)
+        return slice_of_runs(self.log, runs, self.identity.config.broker_name, where, tally)
 
     def located(
         self, locations: MessageLocations, where: MessageFilter, tally: ScanTally
     ) -> Iterator[RecordSlice]:
         """Yield the messages at locations; see `StoreSource.slices_at`."""
-        return slices_at(self._log, locations, self.identity.config.broker_name, where, tally)
+        return slices_at(self.log, locations, self.identity.config.broker_name, where, tally)
 
     def system_offsets(self, topic: str, queue_id: int = 0) -> QueueOffsets:
         """Return the offset range of any queue; its topic may be missing from the topic table."""
-        return self._range(topic, queue_id, self.bound(), self._log.first_offset())
+        return self._range(topic, queue_id, self.bound(), self.log.first_offset())
 
     def records(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[RecordSlice]:
         """Yield all messages [start, end) of a queue, in buffers with the same layout as the log.
@@ -195,7 +242,7 @@ class Reader:
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the message's store time in epoch ms. Raises OffsetOutOfRangeError."""
-        return store_time(self._log, self._queues.get(topic, queue_id), offset)
+        return store_time(self.log, self._queues.get(topic, queue_id), offset)
 
     def queues_on_disk(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of all queues that have files, also those of missing topics."""
@@ -204,11 +251,6 @@ class Reader:
     def queues_of(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that have files."""
         return self._queues.of_topic(topic)
-
-    @property
-    def log(self) -> CommitLog:
-        """The log, which may continue after the readable end; see `log_end`."""
-        return self._log
 
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
         """Return the log range that contains [start, end), and the messages' approximate size.
@@ -227,7 +269,7 @@ class Reader:
         """Return the offset of the first message stored at or after the time, or the maximum."""
         known = self._any_offsets(topic, queue_id)
         queue = self._queues.get(topic.name, queue_id)
-        return offset_by_time(self._log, queue, known.minimum, known.maximum, timestamp_ms)
+        return offset_by_time(self.log, queue, known.minimum, known.maximum, timestamp_ms)
 
     def close(self) -> None:
         """Close all files."""
@@ -257,7 +299,7 @@ class Reader:
         """
         exists = 0 <= queue_id < topic.read_queues
         if not exists and self._queues.get(topic.name, queue_id).run.starts():
-            return self._range(topic.name, queue_id, self.bound(), self._log.first_offset())
+            return self._range(topic.name, queue_id, self.bound(), self.log.first_offset())
         return self.queue_offsets(topic, queue_id)
 
     def _range(self, topic: str, queue_id: int, bound: int, log_start: int) -> QueueOffsets:

@@ -89,7 +89,6 @@ from functools import partial
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.shared_state import (
     CHECKPOINT_TIME,
     DISPATCHED,
@@ -100,15 +99,16 @@ from pyrocket.disk.shared_state import (
     STORE_TIME,
     STRUCTURE,
     SharedState,
+    lock_identity,
 )
 from pyrocket.engine.hooks import Recovered, RecoveryHooks
 from pyrocket.index.keys.index_builder import IndexBuilder
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import Dispatcher
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.rebuild import Evidence, expected_ends, recover
-from pyrocket.log.checkpoint_file import read_checkpoint
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import keep_tail
+from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.queue_ends import QueueEnds, SavedEnds

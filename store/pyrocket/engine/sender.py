@@ -10,12 +10,11 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
-from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, MessageEncoder, Origin
+from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, Origin
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
-from pyrocket.engine.topic_admin import create_topics, ensure_topics
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
@@ -29,10 +28,9 @@ from pyrocket.values.topics import TopicConfig
 class Sender:
     """Sends into one store; safe to share between threads."""
 
-    def __init__(self, engine: Engine, outgoing: MessageEncoder) -> None:
-        """`outgoing` is the encoder for this store's messages."""
+    def __init__(self, engine: Engine) -> None:
         self._engine, self._topics, self._config = engine, engine.topics, engine.config
-        self.outgoing = outgoing
+        self.outgoing = engine.encoder
         self._queue = GroupAppend(self._check_topics)
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
@@ -123,7 +121,7 @@ class Sender:
         queues = self.outgoing.delays.rooms({one.topic for one in batches})
         if queues and lacking_topics(queues, self._known(writer)):
             with writer.exclusive():
-                ensure_topics(writer, self._topics, queues)
+                self._engine.ensure_topics(queues)
 
     def flush(self, writer: Writer) -> SendStatus:
         """Flush, or request a flush, as configured after an append; return the send status."""
@@ -165,7 +163,7 @@ class Sender:
             return self._topics.get(name)
         queues = self._config.default_queues
         with writer.exclusive():
-            return create_topics(writer, self._topics, [TopicConfig(name, queues, queues)])[0]
+            return self._engine.create_topics([TopicConfig(name, queues, queues)])[0]
 
 
 def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:

@@ -25,11 +25,10 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
-from pyrocket.engine.disk_room import DiskRoom, delete_reserve_if_full
+from pyrocket.engine.disk_room import DiskRoom, WriteFailure, delete_reserve_if_full
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
+from pyrocket.engine.reader import StoreFiles
 from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
-from pyrocket.engine.store_files import StoreFiles
-from pyrocket.engine.write_failure import WriteFailure
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
@@ -181,18 +180,22 @@ class Writer:
 
     @contextmanager
     def _locked(self, timeout_ms: int, check: Callable[[], None] | None = None) -> Iterator[None]:
-        with self._hooks().announcing(), self._write_lock.hold(timeout_ms):
-            self._session.check_directory()
-            self._session.sign()
-            if self.page[STRUCTURE] != self._structure:
-                self._structure = self.page[STRUCTURE]
-                self._queues.close()
-                self._appender.property_crc = self._log.sealed().is_open
-            with self.failure.noting(self._layout.root):
-                if check is not None:
-                    check()
-                self._appender.roll_forward()
-                yield
+        try:
+            with self._write_lock.hold(timeout_ms):
+                self._session.check_directory()
+                self._session.sign()
+                if self.page[STRUCTURE] != self._structure:
+                    self._structure = self.page[STRUCTURE]
+                    self._queues.close()
+                    self._appender.property_crc = self._log.sealed().is_open
+                with self.failure.noting(self._layout.root):
+                    if check is not None:
+                        check()
+                    self._appender.roll_forward()
+                    yield
+        finally:
+            for hook in self._hooks().after_release:
+                hook()
 
     def check_fits(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a log file."""
@@ -271,10 +274,6 @@ class Writer:
     def structure_changed(self) -> None:
         """Notify all processes that topics or files were created or deleted."""
         self._parts.structure_changed()
-
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return a queue's next offset; requires the write lock."""
-        return self.dispatcher.next_offset(topic, queue_id)
 
     def forget_queues(self) -> None:
         """Close the open files of all queues, before some are deleted."""

@@ -11,10 +11,17 @@ from contextlib import AbstractContextManager, contextmanager
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock, WriteLock, lock_identity
+from pyrocket.disk.lock import FileLock, WriteLock
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.disk.root_checks import check_fixed_names
-from pyrocket.disk.shared_state import FAILED, HOLDER, NEXT_DUE, PUBLISHED, SharedState
+from pyrocket.disk.shared_state import (
+    FAILED,
+    HOLDER,
+    NEXT_DUE,
+    PUBLISHED,
+    SharedState,
+    lock_identity,
+)
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile
 

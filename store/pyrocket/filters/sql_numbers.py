@@ -126,12 +126,9 @@ def _read_odd(
     """Parse rare spellings and strings that are not numbers, each distinct string once."""
     coded = texts.filter(odd).dictionary_encode()
     read = [read_number(text, kind) for text in coded.dictionary.to_pylist()]
-    numbers = [0 if number is None else number for number in read]
-    values = (
-        double_keys(np.array(numbers, np.float64))
-        if kind == "double"
-        else np.array(numbers, np.int64)
-    )
+    width: npt.DTypeLike = np.float64 if kind == "double" else np.int64
+    numbers = np.array([0 if number is None else number for number in read], width)
+    values = double_keys(numbers) if kind == "double" else numbers
     known = np.array([number is not None for number in read], bool)
     rows, which = odd.to_numpy(zero_copy_only=False), coded.indices.to_numpy()
     keys[rows], good[rows] = values[which], known[which]

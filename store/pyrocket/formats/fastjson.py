@@ -133,3 +133,13 @@ def _block(opening: str, closing: str, items: list[str], level: int) -> str:
 
 def _line(level: int) -> str:
     return "\n" + "\t" * level
+
+
+def parse_java_long(text: str | None) -> int | None:
+    """Return the result of Java's `Long.parseLong`, -1 if it fails, None for None."""
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        return -1
+    return int(text)

@@ -11,6 +11,7 @@ reads it, or since 5.1 several, each followed by a comma. Source: `Transactional
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pyrocket.formats.fastjson import parse_java_long
 from pyrocket.formats.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     DELAY,
@@ -145,16 +146,6 @@ def _named(body: bytes) -> tuple[int, ...]:
     words = body.decode("ascii", "replace").split(",")
     offsets = (parse_java_long(word) for word in words)
     return tuple(offset for offset in offsets if offset is not None and offset >= 0)
-
-
-def parse_java_long(text: str | None) -> int | None:
-    """Return the result of Java's `Long.parseLong`, -1 if it fails, None for None."""
-    if text is None:
-        return None
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
-        return -1
-    return int(text)
 
 
 def wants_delay(properties: Mapping[str, str]) -> bool:

@@ -1,4 +1,6 @@
-"""Index files: each is a hash table from keys to messages in the log.
+"""The files of the key index: index files, and the file of keys that are not in them yet.
+
+An index file is a hash table from keys to messages in the log:
 
     offset      size  field
     0           8     beginTimestamp   store time of the first item, ms
@@ -19,11 +21,22 @@ An item belongs to slot keyHash % S. S and N are configured, but not stored in t
 have their full length. The name of a file is the local time of its creation,
 yyyyMMddHHmmssSSS.
 Source: `IndexHeader`, `IndexFile`, `IndexService`, `UtilAll.timeMillisToHumanString`.
+
+The file `pyrocket/keys` has the keys of appended messages that are not in an index file yet:
+
+    0          8     start   log offset: the file has all keys of [start, end)
+    8          8     end     log offset
+    16         8     total   number of valid entries
+    24         8     check   CRC-32 of the preceding 24 bytes
+    32         24·n  entries, in the order of index items: log offset, store time (ms), keyHash
+
+All its numbers have 8 bytes and are little-endian.
 """
 
 import struct
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +44,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.checksum import crc32
 from pyrocket.formats.hashes import java_hash, java_hash_column
 
 HEADER_BYTES, SLOT_BYTES, ITEM_BYTES = 40, 4, 20
@@ -160,3 +174,48 @@ def is_table_name(name: str) -> bool:
 def name_after(name: str) -> str:
     """Return the next possible name, for a second file created in the same millisecond."""
     return f"{int(name) + 1:0{_NAME_DIGITS}d}"
+
+
+PENDING_HEADER_BYTES, PENDING_KEY_BYTES = 32, 24
+
+_BOUNDS, _PENDING_HEADER = struct.Struct("<3q"), struct.Struct("<4q")
+
+
+class PendingHeader(NamedTuple):
+    """The range of the log whose keys are pending, and the number of these keys."""
+
+    start: int
+    end: int
+    total: int
+
+    def encode(self) -> bytes:
+        """Encode the header with its checksum."""
+        bounds = _BOUNDS.pack(*self)
+        return bounds + crc32(bounds).to_bytes(8, "little")
+
+    @staticmethod
+    def decode(data: bytes) -> "PendingHeader | None":
+        """Return the header; None if it is missing or torn."""
+        if len(data) != PENDING_HEADER_BYTES:
+            return None
+        start, end, total, check = _PENDING_HEADER.unpack(data)
+        if check != crc32(data[:24]) or not 0 <= start <= end or total < 0:
+            return None
+        return PendingHeader(start, end, total)
+
+
+def pending_key_position(number: int) -> int:
+    """Return the position in the file of entry `number`, counted from 0."""
+    return PENDING_HEADER_BYTES + PENDING_KEY_BYTES * number
+
+
+def encode_pending_keys(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
+    """Encode entries for keys of messages with the same store time."""
+    entries = np.empty((len(hashes), 3), "<i8")
+    entries[:, 0], entries[:, 1], entries[:, 2] = offsets, time_ms, hashes
+    return entries.tobytes()
+
+
+def decode_pending_keys(data: bytes) -> npt.NDArray[np.int64]:
+    """Return an array with one row per entry: log offset, store time, keyHash."""
+    return np.frombuffer(data, "<i8").astype(np.int64, copy=False).reshape(-1, 3)

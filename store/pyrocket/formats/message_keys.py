@@ -1,18 +1,50 @@
-"""The keys of messages to be appended, as hashes for the key index.
+"""The ids of messages, and their keys as hashes for the key index.
 
-The keys of a message are its UNIQ_KEY, then the words of its KEYS, separated by a space. Source:
-`IndexService.buildIndex`.
+offset id   upper-case hex of the store host's address (4 or 16 bytes), its port (i32) and the
+            physical offset (i64): 32 or 56 characters. `MessageDecoder.createMessageId`.
+UNIQ_KEY    created by the sender: see `engine.message_encoder`.
+keys        the UNIQ_KEY, then the words of KEYS, separated by a space. `IndexService.buildIndex`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.formats.arrow_buffers import Ints, run_offsets, text_bytes
 from pyrocket.formats.index_file import key_hash, key_hashes
+
+_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), "S2")
+
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+_OFFSET_ID_LENGTHS = (32, 56)
+
+
+def offset_message_id(host: bytes, port: int, physical_offset: int) -> str:
+    """Return the offset id of the record at `physical_offset`."""
+    tail = port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)
+    return (host + tail).hex().upper()
+
+
+def parse_offset_message_id(text: str) -> tuple[bytes, int, int] | None:
+    """Return host, port and physical offset of an offset id; None for any other text."""
+    if len(text) not in _OFFSET_ID_LENGTHS or not _HEX_DIGITS.issuperset(text):
+        return None
+    data = bytes.fromhex(text)
+    port = int.from_bytes(data[-12:-8], "big", signed=True)
+    return data[:-12], port, int.from_bytes(data[-8:], "big", signed=True)
+
+
+def hex_column(rows: npt.NDArray[np.uint8]) -> pa.StringArray:
+    """Return the upper-case hex of each row of bytes (shape: rows, bytes)."""
+    count, width = rows.shape
+    text = np.ascontiguousarray(_HEX[rows])
+    offsets = np.arange(0, (count + 1) * 2 * width, 2 * width, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
 
 _SPACE = 32
 

@@ -101,6 +101,16 @@ def read_header(data: bytes | memoryview, position: int = 0) -> RecordHeader:
     return RecordHeader(*_HEAD.unpack_from(data, position))
 
 
+def read_store_timestamp(data: bytes) -> int:
+    """Return the store time of the record at the start of `data`; 0 without a record."""
+    if len(data) < FIXED_BYTES or not read_header(data).is_message:
+        return 0
+    sys_flag = int.from_bytes(data[36:40], "big", signed=True)
+    position = 56 + (HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0)
+    (timestamp,) = LONG.unpack_from(data, position)
+    return int(timestamp)
+
+
 def encode_blank(left: int) -> bytes:
     """Return the header of a blank record that fills `left` bytes."""
     return _HEAD.pack(left, BLANK_MAGIC)

@@ -17,7 +17,7 @@ from pyrocket.base.arguments import check_texts
 from pyrocket.errors import SchemaError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, LACKS_FLAG, inflate, lacks_flag
-from pyrocket.formats.message_id import hex_column
+from pyrocket.formats.message_keys import hex_column
 from pyrocket.formats.properties import (
     KEY_ENCODING_PROPERTY,
     KEYS,

@@ -9,13 +9,11 @@ import numpy as np
 
 from pyrocket.errors import PLACEHOLDER, RESTORE_DAMAGED, RecordDamagedError, StoreDamagedError
 from pyrocket.formats.compression import inflate
-from pyrocket.formats.message_id import offset_message_id
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import UNIQ_KEY, decode_properties
 from pyrocket.formats.record import (
-    FIXED_BYTES,
     HOST_V4,
     HOST_V6,
-    HOST_V6_EXTRA,
     LONG,
     MAGIC_V1,
     MAGIC_V2,
@@ -28,10 +26,9 @@ from pyrocket.formats.record import (
     SYS_STORE_HOST_V6,
     body_crc,
     host_text,
-    read_header,
 )
 from pyrocket.formats.record_crc import crc_holds, crc_is_right, has_room
-from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
+from pyrocket.formats.record_fields import NOT_SEALED, SealedRanges
 from pyrocket.values.message import StoredMessage
 
 _BYTE = struct.Struct(">B")
@@ -192,13 +189,3 @@ def _read_run(data: bytes, position: int, length: int) -> tuple[bytes, int]:
     if length < 0 or position + length > len(data):
         raise IndexError(f"a field of {length} bytes at {position} of {len(data)}")
     return data[position : position + length], position + length
-
-
-def read_store_timestamp(data: bytes) -> int:
-    """Return the store time of the record at the start of `data`; 0 without a record."""
-    if len(data) < FIXED_BYTES or not read_header(data).is_message:
-        return 0
-    sys_flag = int.from_bytes(data[36:40], "big", signed=True)
-    position = 56 + (HOST_V6_EXTRA if sys_flag & SYS_BORN_HOST_V6 else 0)
-    (timestamp,) = LONG.unpack_from(data, position)
-    return int(timestamp)

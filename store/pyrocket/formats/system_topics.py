@@ -68,3 +68,23 @@ closed to senders, and topics named after itself and its cluster."""
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
 """Suffix of the cluster's name in the name of the topic for replies to requests."""
+
+
+def retry_topic(group: str) -> str:
+    """Return the name of a group's retry topic."""
+    return RETRY_PREFIX + group
+
+
+def retry_topics(group: str, topic: str) -> tuple[str, str, str]:
+    """Return the topics that may contain a group's retries of a topic.
+
+    RocketMQ 5 writes the retries of pop consumers to the second topic (version 1) or the third one
+    (version 2).
+    """
+    name = retry_topic(group)
+    return name, f"{name}_{topic}", f"{name}+{topic}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the name of a group's dead-letter topic."""
+    return DLQ_PREFIX + group

@@ -23,9 +23,8 @@ import pyarrow as pa
 from pyrocket.errors import UnsupportedError
 from pyrocket.formats.arrow_buffers import Ints, binary_runs, text_bytes
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
-from pyrocket.formats.record_fields import RecordFields
+from pyrocket.formats.record_fields import OPEN_END, RecordFields, SealedRanges
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
 from pyrocket.values.message import MessageQueue
 
 BLOCK_BYTES = 2 << 20

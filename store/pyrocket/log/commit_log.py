@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.disk.file_checks import check_files
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import RESTORE_FILE, MessageError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
-from pyrocket.formats.record_decode import read_store_timestamp
-from pyrocket.formats.sealed_ranges import Sealed, not_sealed
+from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank, read_store_timestamp
+from pyrocket.formats.record_fields import Sealed, not_sealed
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyrocket.disk import io
-from pyrocket.disk.holes import data_from
-from pyrocket.disk.layout import file_name, listed
+from pyrocket.disk.file_queue import file_name
+from pyrocket.disk.io import data_from
+from pyrocket.disk.layout import listed
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, PLACEHOLDER, InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, find_record, follow, read_header
 from pyrocket.formats.record_decode import decode_record

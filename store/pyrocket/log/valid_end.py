@@ -6,7 +6,8 @@ structure and checksums are right, its topic is legal, no sector of its properti
 its queue offset continues its queue. The log ends before the first invalid record; `salvage`
 handles the bytes after it. Source: `CommitLog.recoverNormally`, `recoverAbnormally`.
 
-`is_cut` checks from the last bytes of a single file whether it was truncated.
+`read_checkpoint` reads the file `checkpoint`: the times up to which the log and its indexes are
+durable. `is_cut` checks from the last bytes of a single file whether it was truncated.
 """
 
 import itertools
@@ -21,8 +22,10 @@ import numpy.typing as npt
 
 from pyrocket.base.config import MAX_BODY_BYTES
 from pyrocket.disk import io
+from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
-from pyrocket.formats.checkpoint import Checkpoint
+from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
 from pyrocket.formats.properties import MAX_PROPERTIES_BYTES
 from pyrocket.formats.record import (
     BLANK_BYTES,
@@ -31,11 +34,11 @@ from pyrocket.formats.record import (
     find_record,
     follow,
     read_header,
+    read_store_timestamp,
 )
 from pyrocket.formats.record_crc import check_crcs
-from pyrocket.formats.record_decode import decode_record, read_store_timestamp
-from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.sealed_ranges import NOT_SEALED, SealedRanges
+from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.record_fields import NOT_SEALED, RecordFields, SealedRanges
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, run_at, walk, walk_all
 
@@ -246,3 +249,14 @@ def is_cut(path: Path, start: int) -> bool:
         return True
     header = read_header(tail, at)
     return (header.is_message or header.is_blank) and at + header.size > len(tail)
+
+
+def read_checkpoint(layout: Layout) -> Checkpoint:
+    """Return the lower of each time in RocketMQ's file and in our copy; zeros if there is no file.
+
+    When our lock refuses a Java broker, the broker has already rewritten RocketMQ's file, with the
+    times of messages that it did not make durable. Our copy still holds the lower times.
+    """
+    shared = decode_checkpoint(read_or_none(layout.checkpoint, SMALL_FILE_BYTES) or b"")
+    own = read_or_none(layout.own_checkpoint, SMALL_FILE_BYTES)
+    return shared if own is None else shared.least(decode_checkpoint(own))

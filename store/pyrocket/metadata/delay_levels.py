@@ -18,8 +18,7 @@ from pyrocket.formats.properties import DELAY, decode_properties
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.log.commit_log import CommitLog
 
 _MAX_ENTRIES = 32

@@ -24,10 +24,9 @@ from pyrocket.base.config import StoreConfig
 from pyrocket.base.versions import RELEASE, VERSIONS, check_version
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
 from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.root_checks import refuse_foreign, refuse_inside_store
-from pyrocket.disk.shared_state import SharedState
+from pyrocket.disk.shared_state import SharedState, lock_identity
 from pyrocket.errors import (
     InvalidInputError,
     OptionError,
@@ -37,7 +36,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import describe_error
-from pyrocket.formats.sealed_ranges import NOT_SEALED, OPEN_END, SealedRanges
+from pyrocket.formats.record_fields import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.metadata.delay_levels import learn_delay_levels
 from pyrocket.metadata.store_sizes import (
     GIVE_INDEX_SIZES,

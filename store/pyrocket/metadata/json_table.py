@@ -103,10 +103,7 @@ class JsonTable(Generic[_Table]):
                 self._warn(f"{main}, and its backup {backup}: the table is empty")
             content: Content = {}
             return content, self._parse(content), False
-        raise StoreDamagedError(
-            f"{self._path} {main}, and its backup {backup}.",
-            remedy=BY_HAND,
-        )
+        raise StoreDamagedError(f"{self._path} {main}, and its backup {backup}.", remedy=BY_HAND)
 
     def _attempt(self, path: Path) -> tuple[Content, _Table] | str:
         """Return the content and values of one file, or a description of its fault."""

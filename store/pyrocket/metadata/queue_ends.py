@@ -15,14 +15,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pyrocket.disk.file_queue import file_name
 from pyrocket.disk.io import read_or_none, replace_file
-from pyrocket.disk.layout import Layout, file_name
-from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import lock_identity
 from pyrocket.errors import StoreDamagedError, StorePermissionError, StoreUnavailableError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
 from pyrocket.formats.queue_entry import ENTRY_BYTES, parse_entries
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 
 _log = logging.getLogger(__name__)
 

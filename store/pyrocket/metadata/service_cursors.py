@@ -37,8 +37,8 @@ from pyrocket.formats.system_topics import (
     TIMER_TOPIC,
     TRANSACTION_GROUP,
 )
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.json_table import Content, JsonTable
 
@@ -82,10 +82,9 @@ def save_levels(layout: Layout, cursors: Cursors) -> None:
 
 def save_transaction_cursors(layout: Layout, cursors: Cursors) -> None:
     """Save the half and op cursors as RocketMQ does. Requires the write lock."""
-    offsets = GroupOffsets(layout)
     for topic, field in ((HALF_TOPIC, HALF_CURSOR), (OP_TOPIC, OP_CURSOR)):
         if field in cursors:
-            at = {0: cursors[field]}
+            at, offsets = {0: cursors[field]}, GroupOffsets(layout)
             offsets.merge(TRANSACTION_GROUP, topic, at, lambda queue, old, new: new > old)
 
 

@@ -8,15 +8,15 @@ from collections import Counter
 from typing import NoReturn
 
 from pyrocket.base.config import StoreConfig, is_log_file_size, is_queue_file_size
-from pyrocket.disk.file_checks import check_lengths
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.file_sizes import (
+from pyrocket.disk.file_checks import (
+    check_lengths,
     lengths_in,
     other_size,
     queue_folders,
     usual_size,
 )
-from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import REBUILD_QUEUES, RESTORE_FILE, StoreDamagedError
 from pyrocket.formats.index_file import Geometry, is_table_name
 from pyrocket.formats.queue_entry import ENTRY_BYTES

@@ -27,7 +27,7 @@ from pyrocket.base.clock import Clock
 from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
+from pyrocket.disk.shared_state import lock_identity
 from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
 from pyrocket.formats.checked_json import decode_own, encode_own

@@ -3,6 +3,9 @@
 The event loop receives, waits and replies; threads do the work. All calls have one shape: the
 server authenticates the caller by the metadata of the call, waits for memory, and only then reads
 the request. Without that, gRPC would receive and keep requests of any client.
+
+Each kind of work has its own threads, so that one kind does not wait for another. For example,
+while a receive scans many messages of a queue, the acks of its group wait, but sends do not.
 """
 
 import asyncio
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Work
 from pyrocket.errors import InvalidInputError, PyrocketError
@@ -25,7 +29,6 @@ from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import COPIES, CallLimits, CallOrigin, Incoming
 from pyrocket.server.service import Call
-from pyrocket.server.threads import Threads
 from pyrocket.wire.allocator import keep_blocks, release_blocks
 from pyrocket.wire.errors import status_of
 
@@ -346,3 +349,25 @@ def _close(replies: Iterator[Any]) -> None:
     close = getattr(replies, "close", None)
     if close is not None:
         close()
+
+
+_THREADS = 8
+
+
+class Threads:
+    """A thread pool for each kind of work. Used by one event loop."""
+
+    def __init__(self, read_threads: int) -> None:
+        counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads, Work.SEND: 1}
+        self._pools = {
+            kind: LoopThreads(count, f"pyrocket-{kind.value}") for kind, count in counts.items()
+        }
+
+    def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
+        """Run work in a thread for its kind; see `LoopThreads.run`."""
+        return self._pools[kind].run(work)
+
+    def shutdown(self) -> None:
+        """Wait until all work is done."""
+        for pool in self._pools.values():
+            pool.shutdown()

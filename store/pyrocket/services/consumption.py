@@ -20,10 +20,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_lag import GroupStartTable
-from pyrocket.engine.hooks import EVERYTHING_MAY_GO, Hooks
+from pyrocket.engine.hooks import EVERYTHING_MAY_GO
+from pyrocket.engine.parts.group_lag import GroupStartTable
 from pyrocket.engine.reader import read_undamaged
-from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.checked_json import decode_own, encode_own
@@ -117,9 +116,8 @@ class Consumption:
     def ensure_topics(self, queues: Mapping[str, int]) -> None:
         """Create the missing topics with these numbers of queues. May wait for the write lock."""
         if lacking_topics(queues, {name: one for name in queues if (one := self.topic(name))}):
-            writer = self._engine.writer
-            with writer.exclusive():
-                ensure_topics(writer, self._reader.topics, queues)
+            with self._engine.writer.exclusive():
+                self._engine.ensure_topics(queues)
 
     def check_fits(self, batch: EncodedBatch) -> None:
         """Raise MessageError (RECORD_TOO_LARGE) if a record does not fit in a log file."""
@@ -337,11 +335,8 @@ class Consumption:
             replace_file(layout.pop, encode_own(layout.pop, content), layout.scratch)
         self.saved_next = int(content["next"])
 
-    def hook_into(self, hooks: Hooks) -> None:
-        """Keep the log files with changes that the snapshot lacks."""
-        hooks.holds["changes of consumer groups"] = self._held_from
-
-    def _held_from(self) -> int:
+    def held_from(self) -> int:
+        """Return the log offset of the first change that the snapshot lacks; see `Hooks.holds`."""
         if self.saved_next is None:
             self.load()
         known, first = self.changes(), self.saved_next or 0

@@ -9,11 +9,8 @@ from pyrocket.disk.layout import Layout
 from pyrocket.engine.cleaner import check_limits, preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
-from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.message_encoder import MessageEncoder
-from pyrocket.engine.reader_delivery import ReaderDelivery
 from pyrocket.engine.sender import Sender
-from pyrocket.engine.service_runner import ServiceRunner
+from pyrocket.engine.service_runner import ReaderDelivery, ServiceRunner
 from pyrocket.services.consumption import Consumption
 from pyrocket.services.delay.schedule_service import ScheduleService
 from pyrocket.services.delay.skip_delivered import skip_delivered
@@ -52,19 +49,14 @@ class Services:
         )
 
     @lazy_property
-    def encoder(self) -> MessageEncoder:
-        """Encodes messages."""
-        return MessageEncoder(self.engine.config, self.engine.clock)
-
-    @lazy_property
     def sender(self) -> Sender:
         """Sends messages."""
-        return Sender(self.engine, self.encoder)
+        return Sender(self.engine)
 
     @lazy_property
     def sink(self) -> Sink:
         """Publishes batches atomically, exactly once."""
-        return Sink(self.engine, self.encoder)
+        return Sink(self.engine)
 
     @lazy_property
     def consumption(self) -> Consumption:
@@ -79,12 +71,12 @@ class Services:
     @lazy_property
     def timers(self) -> Timers:
         """Delivers messages with due times of their own."""
-        return Timers(self.engine, self.encoder, Lookup(self.engine))
+        return Timers(self.engine)
 
     @lazy_property
     def transactions(self) -> Transactions:
         """Sends, commits, rolls back and checks half messages."""
-        return Transactions(self.engine, self.sender)
+        return Transactions(self.engine, lambda: self.sender)
 
     @lazy_property
     def runner(self) -> ServiceRunner:
@@ -97,7 +89,7 @@ class Services:
         hooks = Hooks()
         for service in (self.sink, self.levels, self.timers, self.transactions, self.runner):
             service.hook_into(hooks)
-        self.consumption.hook_into(hooks)
+        hooks.holds["changes of consumer groups"] = lambda: self.consumption.held_from()
         return hooks
 
     @lazy_property

@@ -179,7 +179,7 @@ def members_of(sessions: "Iterable[Session]", group: str) -> "list[LiveMember] |
 
     A member differs if its subscriptions differ from the group's at any broker.
     """
-    from pyrocket.engine.group_admin import Groups
+    from pyrocket.engine.parts.group_admin import Groups
 
     found: dict[str, LiveMember] = {}
     for session in sessions:

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.group_lag import all_queues
+from pyrocket.engine.parts.group_admin import Groups
+from pyrocket.engine.parts.group_lag import all_queues
 from pyrocket.engine.reader import Reader
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_slice import decode_slices

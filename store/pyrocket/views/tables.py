@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
-from pyrocket.engine.group_admin import Groups
-from pyrocket.engine.group_lag import all_queues, positions
+from pyrocket.engine.parts.group_admin import Groups
+from pyrocket.engine.parts.group_lag import all_queues, positions
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX

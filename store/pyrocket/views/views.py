@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pyrocket.base.arguments import check_text, check_texts, check_type
 from pyrocket.disk.os_errors import translating_methods
-from pyrocket.engine.group_admin import Groups
+from pyrocket.engine.parts.group_admin import Groups
 from pyrocket.engine.reader import Reader
 from pyrocket.errors import InvalidInputError
 from pyrocket.formats.record_columns import check_columns

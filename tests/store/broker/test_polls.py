@@ -7,7 +7,7 @@ import pytest
 from pyrocket.base.rounds import Rounds
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
-from pyrocket.broker.pop.holds import ParkedPoll
+from pyrocket.broker.polls import ParkedPoll
 from pyrocket.errors import BrokerBusyError
 from support.pops import sent
 

@@ -21,7 +21,7 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.formats.compression import COMPRESSED_FLAGS
-from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.tls import Certificate

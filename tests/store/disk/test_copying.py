@@ -6,7 +6,7 @@ import os
 import pytest
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies
-from pyrocket.disk.holes import data_from
+from pyrocket.disk.io import data_from
 
 MIB = 1 << 20
 

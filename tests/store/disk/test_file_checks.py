@@ -2,8 +2,7 @@
 
 import pytest
 from pyrocket.disk.file_checks import missing_files
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
 
 SIZE = 100
 

@@ -5,9 +5,8 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.file_queue import FileQueue, file_name, parse_file_name
 from pyrocket.disk.io import read_or_none, replace_file
-from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.machine import refuse_network_file_system
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError, UnsupportedError
 

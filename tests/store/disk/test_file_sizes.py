@@ -1,8 +1,8 @@
 """The file size is inferred from lengths and names even if some of them are wrong."""
 
 import pytest
-from pyrocket.disk.file_sizes import other_size, usual_size
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_checks import other_size, usual_size
+from pyrocket.disk.file_queue import file_name
 
 S = 4096
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import StoreDamagedError, StoreFailedError
 from support.stores import (
     SMALL,

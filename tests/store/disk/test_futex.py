@@ -8,16 +8,16 @@ import threading
 import time
 
 import pytest
-from pyrocket.disk import futex, io
+from pyrocket.disk import io, lock
 from pyrocket.disk.lock import WriteLock
 
 RING = """
 import os, sys
-from pyrocket.disk.futex import SharedEvent
+from pyrocket.disk.lock import SharedEvent
 SharedEvent(os.open(sys.argv[1], os.O_RDWR)).notify(1)
 """
 
-needs_futex = pytest.mark.skipif(futex._CALL_NUMBER is None, reason="no futex on this system")
+needs_futex = pytest.mark.skipif(lock._CALL_NUMBER is None, reason="no futex on this system")
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def word(tmp_path):
 @pytest.fixture
 def sleeps_long(monkeypatch):
     """Allow long sleeps, so that a sleeper that is not woken fails the test."""
-    monkeypatch.setattr(futex.SharedEvent, "longest_sleep_ns", 20 * 10**9)
+    monkeypatch.setattr(lock.SharedEvent, "longest_sleep_ns", 20 * 10**9)
 
 
 @needs_futex
 def test_another_process_wakes_a_sleeper(word, tmp_path):
-    ours = futex.SharedEvent(word)
+    ours = lock.SharedEvent(word)
     ours.longest_sleep_ns = 999_000_000
     seen, sleeps = ours.sequence(), 0
     ringer = subprocess.Popen([sys.executable, "-c", RING, tmp_path / "word"])
@@ -48,7 +48,7 @@ def test_another_process_wakes_a_sleeper(word, tmp_path):
 
 @needs_futex
 def test_a_wait_that_begins_after_a_notification_returns_immediately(word, sleeps_long):
-    ours = futex.SharedEvent(word)
+    ours = lock.SharedEvent(word)
     seen = ours.sequence()
     ours.notify()
     began = time.monotonic()
@@ -58,7 +58,7 @@ def test_a_wait_that_begins_after_a_notification_returns_immediately(word, sleep
 
 @needs_futex
 def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
-    ours, awake = futex.SharedEvent(word), []
+    ours, awake = lock.SharedEvent(word), []
     asleep = threading.Barrier(3)
 
     def sleep(kind):
@@ -84,7 +84,7 @@ def test_only_sleepers_of_the_notified_kind_wake(word, sleeps_long):
 @needs_futex
 def test_sleep_has_an_upper_limit(word):
     """The process that should notify may have been killed."""
-    ours, began = futex.SharedEvent(word), time.monotonic()
+    ours, began = lock.SharedEvent(word), time.monotonic()
     ours.wait(ours.sequence(), 60)
     ours.longest_sleep_ns = 20 * 10**9
     ours.wait(ours.sequence(), 60, max_ns=1000)
@@ -120,7 +120,7 @@ def test_a_released_write_lock_wakes_the_waiting_threads(tmp_path, sleeps_long):
 
 
 def no_futex(monkeypatch):
-    monkeypatch.setattr(futex, "_CALL_NUMBER", None)
+    monkeypatch.setattr(lock, "_CALL_NUMBER", None)
 
 
 def full_disk(monkeypatch):

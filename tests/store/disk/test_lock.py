@@ -4,7 +4,8 @@ import threading
 import time
 
 import pytest
-from pyrocket.disk.lock import FileLock, WriteLock, lock_identity
+from pyrocket.disk.lock import FileLock, WriteLock
+from pyrocket.disk.shared_state import lock_identity
 from pyrocket.errors import StoreFailedError, StoreLockedError
 
 

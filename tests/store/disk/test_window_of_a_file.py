@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyrocket.disk.file_queue import HUGE_PAGE_BYTES, KEPT_BYTES, FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import HUGE_PAGE_BYTES, KEPT_BYTES, FileQueue, file_name
 from pyrocket.errors import StoreDamagedError
 
 MIB = 1 << 20

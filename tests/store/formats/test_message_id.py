@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.message_id import hex_column, offset_message_id, parse_offset_message_id
+from pyrocket.formats.message_keys import hex_column, offset_message_id, parse_offset_message_id
 
 LOOPBACK_V6 = bytes(15) + b"\x01"
 GOLDEN = [

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.properties import encode_properties
-from pyrocket.formats.record import body_crc, encode_blank, encode_record, read_header
-from pyrocket.formats.record_decode import decode_record, read_store_timestamp
+from pyrocket.formats.record import (
+    body_crc,
+    encode_blank,
+    encode_record,
+    read_header,
+    read_store_timestamp,
+)
+from pyrocket.formats.record_decode import decode_record
 from support.strategies import HOSTS, INT32, INT64, body_start, raw_record, slices
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.errors import MessageError, SinkError, StoreDamagedError
-from pyrocket.formats.sealed_ranges import OPEN_END, SealedRanges
+from pyrocket.formats.record_fields import OPEN_END, SealedRanges
 from pyrocket.tools.verify.verify import verify
 from support.halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rounds
 from support.sinks import numbered as numbered_batch

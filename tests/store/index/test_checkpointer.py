@@ -13,8 +13,7 @@ from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISH
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.log.checkpoint_file import read_checkpoint
-from pyrocket.log.valid_end import recovery_start
+from pyrocket.log.valid_end import read_checkpoint, recovery_start
 from support.inner import inner
 from support.keyed import crash, fill, index_of, limit_index
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words

@@ -269,7 +269,7 @@ def test_deleted_log_files_and_records_beyond_their_end_are_detected(tagged, pat
 def test_records_more_than_a_page_apart_are_sparse():
     def apart(gap, size, count=10):
         offsets = np.arange(count) * (gap + size)
-        return record_fetch.is_sparse(offsets, np.full(count, size))
+        return scanner.is_sparse(offsets, np.full(count, size))
 
     assert apart(100_000, 1_000)
     assert not apart(10_000, 1_000)

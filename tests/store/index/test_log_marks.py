@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import file_name
 from pyrocket.errors import QueueNotFoundError
 from pyrocket.tools.repair.run import repair
 from support.stores import (

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from pyrocket.disk import io
-from pyrocket.disk.futex import SharedEvent
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import FileLock
+from pyrocket.disk.lock import FileLock, SharedEvent
 from pyrocket.disk.shared_state import (
     APPEND_NS,
     APPENDS,

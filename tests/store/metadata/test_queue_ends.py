@@ -3,7 +3,7 @@
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from support.stores import SMALL, batch, bodies, filled, message, numbered, queue_files
 

@@ -11,7 +11,7 @@ from pyrocket.disk.shared_state import (
     TIMER_READ_TIME,
     level_field,
 )
-from pyrocket.engine.topic_admin import TopicConfig
+from pyrocket.engine.parts.topic_admin import TopicConfig
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from pyrocket.metadata.groups import GroupOffsets

@@ -12,7 +12,7 @@ from pyrocket import Message, MessageQueue, Store
 from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.work import Work
-from pyrocket.server.threads import Threads
+from pyrocket.server.call_server import Threads
 from pyrocket.values.message import OutgoingMessage
 from pyrocket.wire.channel import method_of
 from pyrocket.wire.messages import fill

@@ -13,17 +13,12 @@ from pyrocket.broker.append_queue import Append
 from pyrocket.broker.consumers.members import HeldGroups, Members, check_client_id, check_heartbeat
 from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
-from pyrocket.broker.pop.retries import (
-    dead_letter,
-    dead_letter_topic,
-    retry_copy,
-    retry_topic,
-)
+from pyrocket.broker.pop.retries import dead_letter, retry_copy
 from pyrocket.broker.pop.values import DeliveryLag
 from pyrocket.broker.sends import converted
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.group_admin import group_has_members
-from pyrocket.engine.group_lag import EARLIEST
+from pyrocket.engine.parts.group_admin import group_has_members
+from pyrocket.engine.parts.group_lag import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,
@@ -35,7 +30,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
-from pyrocket.formats.system_topics import SYSTEM_PREFIX
+from pyrocket.formats.system_topics import SYSTEM_PREFIX, dead_letter_topic, retry_topic
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, ResetTo
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription

@@ -8,11 +8,12 @@ import numpy as np
 
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
-from pyrocket.broker.pop.retries import origin_of, retry_topic
+from pyrocket.broker.pop.retries import origin_of
 from pyrocket.broker.pop.values import AttemptLimits
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
+from pyrocket.formats.system_topics import retry_topic
 from pyrocket.services.consumption import Consumption, Fetched
 from pyrocket.values.message import StoredMessage
 

@@ -10,7 +10,7 @@ lost, messages are therefore delivered again and never skipped.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, get_args
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.message_keys import keys_of_message
@@ -118,17 +118,13 @@ class Drop:
 
 OfQueue: TypeAlias = Start | SkipTo | Deliver | Ack | Show | Repeat | Saved
 Event: TypeAlias = OfQueue | Forget | Drop
-_KINDS = {
-    kind.KIND: kind for kind in (Start, SkipTo, Deliver, Ack, Show, Repeat, Saved, Forget, Drop)
-}
+_KINDS: dict[str, type[Event]] = {kind.KIND: kind for kind in get_args(Event)}
 _NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values()}
 
 
 def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
     """Return a record of changes, without offsets and store time."""
-    content = [
-        [type(each).KIND, *(getattr(each, name) for name in _NAMES[type(each)])] for each in events
-    ]
+    content = [[one.KIND, *(getattr(one, name) for name in _NAMES[type(one)])] for one in events]
     data = encode_record(
         topic=POP_TOPIC,
         queue_id=0,

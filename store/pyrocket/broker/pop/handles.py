@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from pyrocket.base.clock import Clock
 from pyrocket.broker.pop.events import Ack, Event, Show
-from pyrocket.broker.pop.group import GroupState, Put, QueueKey
-from pyrocket.broker.pop.retries import dead_letter, dead_letter_topic, retry_topics
-from pyrocket.broker.pop.states import GroupStates
+from pyrocket.broker.pop.group import GroupState, GroupStates, Put, QueueKey
+from pyrocket.broker.pop.retries import dead_letter
 from pyrocket.broker.pop.values import Acked, Changed, Stored, nothing_to_store
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
+from pyrocket.formats.system_topics import dead_letter_topic, retry_topics
 from pyrocket.services.consumption import Consumption
 
 EventOf = Callable[[QueueKey, int, Sequence[Receipt]], Event]
@@ -20,12 +20,7 @@ class Handles:
     """Changes messages in flight of the groups of one store."""
 
     def __init__(
-        self,
-        storage: Consumption,
-        states: GroupStates,
-        receipts: Receipts,
-        put: Put,
-        now: Clock,
+        self, storage: Consumption, states: GroupStates, receipts: Receipts, put: Put, now: Clock
     ) -> None:
         self._storage, self._states = storage, states
         self._receipts, self._put, self._now = receipts, put, now

@@ -8,13 +8,12 @@ from contextlib import suppress
 from pyrocket.base.clock import Clock, SteadyTime
 from pyrocket.broker.append_queue import Append
 from pyrocket.broker.pop.events import Event, encode_events
-from pyrocket.broker.pop.group import GroupState, QueueKey
+from pyrocket.broker.pop.group import GroupState, GroupStates, QueueKey
 from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.java_pops import take_over
 from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
-from pyrocket.broker.pop.states import GroupStates
 from pyrocket.broker.pop.sweep import Mover
 from pyrocket.broker.pop.values import (
     Acked,

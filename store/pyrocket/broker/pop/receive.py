@@ -8,7 +8,6 @@ from pyrocket.broker.pop.draw import Drawn, DrawRequest, QueueDraw, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Put, QueueKey
 from pyrocket.broker.pop.queue import QueueState
-from pyrocket.broker.pop.retries import retry_topic, retry_topics
 from pyrocket.broker.pop.values import (
     AttemptLimits,
     Delivery,
@@ -19,7 +18,7 @@ from pyrocket.broker.pop.values import (
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
-from pyrocket.formats.system_topics import RETRY_PREFIX
+from pyrocket.formats.system_topics import RETRY_PREFIX, retry_topic, retry_topics
 from pyrocket.services.consumption import Consumption
 from pyrocket.values.admin import GroupConfig
 from pyrocket.values.consuming import GroupStart

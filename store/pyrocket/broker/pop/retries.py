@@ -13,8 +13,7 @@ from dataclasses import replace
 from pyrocket.engine.delayed_routing import Destination
 from pyrocket.errors import MessageError
 from pyrocket.formats.half_message import change_properties
-from pyrocket.formats.message_id import offset_message_id
-from pyrocket.formats.message_keys import keys_of_message
+from pyrocket.formats.message_keys import keys_of_message, offset_message_id
 from pyrocket.formats.properties import (
     CRC32,
     DELAY,
@@ -39,32 +38,17 @@ from pyrocket.formats.properties import (
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch, batch_of_records
 from pyrocket.formats.record_decode import Record
-from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from pyrocket.formats.system_topics import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
 
 _V6_BYTES = 16
 _OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
 _OPTIONAL = (ORIGIN_MESSAGE_ID, TRACE_CONTEXT)
 """Properties that a copy omits, in this order, if its properties would be too long."""
-
-
-def retry_topic(group: str) -> str:
-    """Return the name of a group's retry topic."""
-    return RETRY_PREFIX + group
-
-
-def retry_topics(group: str, topic: str) -> tuple[str, str, str]:
-    """Return the topics that may contain a group's retries of a topic.
-
-    RocketMQ 5 writes the retries of pop consumers to the second topic (version 1) or the third one
-    (version 2).
-    """
-    name = retry_topic(group)
-    return name, f"{name}_{topic}", f"{name}+{topic}"
-
-
-def dead_letter_topic(group: str) -> str:
-    """Return the name of a group's dead-letter topic."""
-    return DLQ_PREFIX + group
 
 
 def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:

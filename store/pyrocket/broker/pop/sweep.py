@@ -9,17 +9,13 @@ from dataclasses import dataclass, field
 
 from pyrocket.broker.pop.events import Ack, Show
 from pyrocket.broker.pop.group import GroupState, Put, QueueKey
-from pyrocket.broker.pop.retries import (
-    dead_letter,
-    dead_letter_topic,
-    retry_copy,
-    retry_topic,
-)
+from pyrocket.broker.pop.retries import dead_letter, retry_copy
 from pyrocket.broker.pop.values import AttemptLimits, News, PopSettings, Stored, Swept
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
+from pyrocket.formats.system_topics import dead_letter_topic, retry_topic
 from pyrocket.services.consumption import Consumption
 from pyrocket.values.admin import GroupConfig
 

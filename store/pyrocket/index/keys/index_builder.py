@@ -41,18 +41,15 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
-from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.pending_keys import PendingHeader, encode_pending_keys
+from pyrocket.formats.index_file import Geometry, PendingHeader, encode_pending_keys
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_batch import Appended
-from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.index.keys.index_file import IndexFileInfo
-from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.keys.key_items import KeyItems, key_items
-from pyrocket.index.keys.pending_keys import MAX_PENDING_KEYS, PendingKeys
-from pyrocket.log.checkpoint_file import read_checkpoint
+from pyrocket.index.keys.key_index import IndexCoverage, KeyIndex
+from pyrocket.index.keys.key_items import MAX_PENDING_KEYS, KeyItems, PendingKeys, key_items
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk
+from pyrocket.log.valid_end import read_checkpoint
 
 _HEAD_BYTES = 8
 

@@ -20,8 +20,7 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import SLACK_MS, Fields, IndexFile
-from pyrocket.index.keys.key_items import KeyItems, key_items
-from pyrocket.index.keys.pending_keys import PendingKeys
+from pyrocket.index.keys.key_items import KeyItems, PendingKeys, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import end_of, record_missing, walk

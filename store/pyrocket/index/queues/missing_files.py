@@ -13,8 +13,7 @@ from pyrocket.errors import (
     StoreDamagedError,
 )
 from pyrocket.formats.queue_entry import ENTRY_BYTES
-from pyrocket.index.queues.consume_queue import ConsumeQueue
-from pyrocket.index.queues.queue_table import QueueTable
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 
 BEGIN_AT_MINIMUM = "Start at the queue's minimum offset."
 RESTORE_FROM_BACKUP = "Restore it from a backup; `pyrocket verify` shows what else is missing."

@@ -36,10 +36,9 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
 from pyrocket.index.queues.missing_files import check_queues_end
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import check_tail

@@ -23,22 +23,8 @@ _Rows = npt.NDArray[np.int64]
 WINDOW_BYTES = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are mapped at a time; no record is longer."""
 
-_SPARSE_BYTES = 32 * 1024
-"""If there are more bytes of the log per record, reading each record is cheaper than mapping."""
-
-_DENSE_SHARE = 4
-"""If the records fill more than a quarter of their log range, the range is mapped."""
-
 _MAX_GAP = 4096
 """A gap of at most this many bytes between two records is read instead of skipped."""
-
-
-def is_sparse(offsets: Ints, sizes: Ints) -> bool:
-    """Whether the records at these ascending log offsets are better read one by one."""
-    if not len(offsets):
-        return False
-    stretch = int(offsets[-1] + sizes[-1] - offsets[0])
-    return stretch > _SPARSE_BYTES * len(offsets) and stretch > _DENSE_SHARE * int(sizes.sum())
 
 
 def read_sparse(log: CommitLog, offsets: Ints, sizes: Ints) -> RecordFields:

@@ -32,7 +32,7 @@ from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.missing_files import no_entry, no_log_file
-from pyrocket.index.queues.record_fetch import WINDOW_BYTES, is_sparse, read_sparse, records_at
+from pyrocket.index.queues.record_fetch import WINDOW_BYTES, read_sparse, records_at
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, StoredMessage
@@ -57,6 +57,13 @@ class _Positions:
         """Return the positions of some rows."""
         arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
         return _Positions(self.entries, *(array[rows] for array in arrays))
+
+
+_SPARSE_BYTES = 32 * 1024
+"""If there are more bytes of the log per record, reading each record is cheaper than mapping."""
+
+_DENSE_SHARE = 4
+"""If the records fill more than a quarter of their log range, the range is mapped."""
 
 
 class Scanner:
@@ -371,3 +378,11 @@ def _missing(log: CommitLog, locations: MessageLocations, row: int) -> PyrocketE
         f"corrupt record at {where}: there is no complete record.",
         remedy="Restore the log file from a backup.",
     )
+
+
+def is_sparse(offsets: Ints, sizes: Ints) -> bool:
+    """Whether the records at these ascending log offsets are better read one by one."""
+    if not len(offsets):
+        return False
+    stretch = int(offsets[-1] + sizes[-1] - offsets[0])
+    return stretch > _SPARSE_BYTES * len(offsets) and stretch > _DENSE_SHARE * int(sizes.sum())

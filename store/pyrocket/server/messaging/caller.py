@@ -1,4 +1,4 @@
-"""The client of a call, from the call's metadata. Also checks the names in its request."""
+"""The client of a call, from the call's metadata. Also checks names and filters in its request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
+from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import CallOrigin
 from pyrocket.server.messaging.codes import RefusedError
+from pyrocket.server.messaging.interface import name_of
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
@@ -98,3 +100,15 @@ def parse_host(text: str) -> Host | None:
         return ip_address(address.strip("[]")).packed, int(port or 0)
     except ValueError:
         return None
+
+
+def filter_of(expression: Any) -> MessageFilter:
+    """Return a filter. Raises RefusedError or InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
+    kind = name_of("FilterType", expression.type)
+    text = expression.expression.strip()
+    check_expression(text)
+    if kind == "SQL":
+        if not text:
+            raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")
+        return MessageFilter.parse(sql=text)
+    return MessageFilter.parse(tags=text)

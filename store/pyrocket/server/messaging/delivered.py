@@ -7,7 +7,7 @@ check in the same way.
 import hashlib
 from typing import Any
 
-from pyrocket.formats.half_message import parse_java_long
+from pyrocket.formats.fastjson import parse_java_long
 from pyrocket.formats.properties import (
     DELAY,
     DLQ_ORIGIN_MESSAGE_ID,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pyrocket.broker.broker import Broker
-from pyrocket.broker.pop.holds import ParkedPoll
+from pyrocket.broker.polls import ParkedPoll
 from pyrocket.server.messaging.codes import RefusedError
 from pyrocket.server.messaging.sessions import ClientSession
 

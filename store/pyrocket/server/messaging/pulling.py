@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrocket.broker.broker import Broker
-from pyrocket.filters.message_filter import MessageFilter, check_expression
-from pyrocket.server.messaging.caller import Caller
-from pyrocket.server.messaging.codes import RefusedError, status
+from pyrocket.filters.message_filter import MessageFilter
+from pyrocket.server.messaging.caller import Caller, filter_of
+from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.delivered import message_of
-from pyrocket.server.messaging.interface import ms_of, name_of, new
+from pyrocket.server.messaging.interface import ms_of, new
 from pyrocket.server.messaging.offsets import out_of_range
 from pyrocket.server.messaging.routes import readable_topic
 from pyrocket.server.messaging.telemetry import MAX_BATCH
@@ -106,15 +106,3 @@ class PullCalls:
             new("PullMessageResponse", next_offset=pulled.next_offset),
         ]
         return [one.SerializeToString() for one in replies]
-
-
-def filter_of(expression: Any) -> MessageFilter:
-    """Return a filter. Raises RefusedError or InvalidInputError (ILLEGAL_FILTER_EXPRESSION)."""
-    kind = name_of("FilterType", expression.type)
-    text = expression.expression.strip()
-    check_expression(text)
-    if kind == "SQL":
-        if not text:
-            raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")
-        return MessageFilter.parse(sql=text)
-    return MessageFilter.parse(tags=text)

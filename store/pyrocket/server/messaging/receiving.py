@@ -9,11 +9,10 @@ from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.record import Host
-from pyrocket.server.messaging.caller import Caller, check_id
+from pyrocket.server.messaging.caller import Caller, check_id, filter_of
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import ms_of, new, put_ms
-from pyrocket.server.messaging.pulling import filter_of
 from pyrocket.server.messaging.routes import readable_topic
 from pyrocket.server.messaging.telemetry import MAX_BATCH
 

@@ -46,7 +46,7 @@ class MessagingService:
 
     def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
         self._broker, self._server = broker, server
-        self._calls = UnaryCalls(gate, server)
+        self._gate, self._calls = gate, UnaryCalls(gate, server)
         self._max_wait_s, self._long_body = settings.long_poll, asyncio.Lock()
         creates_groups = settings.creates_groups
         self._sessions = Sessions()
@@ -108,7 +108,7 @@ class MessagingService:
         request = await call.request()
 
         def parsed() -> tuple[_Value, ClientSession]:
-            caller = self._calls.caller(call.origin)
+            caller = Caller.of(call.origin, self._gate)
             asked = check(parse(f"{call.name}Request", request), caller)
             return asked, self._sessions.seen(caller.key)
 
@@ -206,7 +206,7 @@ class MessagingService:
 
     async def _follow(self, call: Incoming) -> None:
         """Serve the Telemetry stream of a client until the client or the broker ends it."""
-        caller, stream = self._calls.caller(call.origin), Stream()
+        caller, stream = Caller.of(call.origin, self._gate), Stream()
         with call.staying():
             first = await call.request()
             session = self._sessions.connect(caller.key, stream)

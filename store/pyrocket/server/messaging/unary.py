@@ -62,12 +62,8 @@ class UnaryCalls:
         return self._server.handler(name, handle, report=report)
 
     def _answer(self, name: str, answer: Answer, request: bytes, origin: CallOrigin) -> Any:
-        caller = self.caller(origin)
+        caller = Caller.of(origin, self._gate)
         return answer(parse(f"{name}Request", request), caller)
-
-    def caller(self, origin: CallOrigin) -> Caller:
-        """Return the client of a call. Raises RefusedError."""
-        return Caller.of(origin, self._gate)
 
     def refusal(self, call: Incoming, error: Exception) -> RefusedError:
         """Return the reply's code and text for an error of a call; log an unexpected error."""

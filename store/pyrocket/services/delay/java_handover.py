@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.io import read_hint, replace_file
-from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.layout import Layout
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS

@@ -30,8 +30,8 @@ from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.scanner import Scanner
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all

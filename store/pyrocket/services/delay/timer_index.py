@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyrocket.disk import io
+from pyrocket.disk.file_queue import file_name, parse_file_name
 from pyrocket.disk.io import check_file_size, read_or_none
-from pyrocket.disk.layout import file_name, parse_file_name
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints

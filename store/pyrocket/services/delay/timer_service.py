@@ -22,6 +22,7 @@ from pyrocket.disk.shared_state import (
     TIMER_READ_TIME,
     SharedState,
 )
+from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreDamagedError
@@ -72,8 +73,15 @@ class TimerService:
         self._layout, self._reader = layout, reader
         self.limits, self._removed = TimerLimits(), -1
         self.log, self._queues = reader.files.log, reader.files.queues
-        self.index = TimerIndex(layout.timers)
-        self._window = TimerWindow(self.index)
+
+    @lazy_property
+    def index(self) -> TimerIndex:
+        """The timers by due time."""
+        return TimerIndex(self._layout.timers)
+
+    @lazy_property
+    def _window(self) -> TimerWindow:
+        return TimerWindow(self.index)
 
     def deliver_due(self, writer: Writer, now_ms: int) -> int:
         """Index new timers, then deliver due timers; return the sum of both numbers.
@@ -84,7 +92,7 @@ class TimerService:
         if not self._layout.topic_queues(TIMER_TOPIC).is_dir():
             return 0
         with writer.try_exclusive():
-            end = writer.next_offset(TIMER_TOPIC, 0)
+            end = writer.dispatcher.next_offset(TIMER_TOPIC, 0)
             if not end:
                 return 0
             self._follow_clock(writer, now_ms)
@@ -95,7 +103,7 @@ class TimerService:
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return the earliest due time, `now_ms` if there are new timers, or NEVER."""
-        end = writer.next_offset(TIMER_TOPIC, 0)
+        end = writer.dispatcher.next_offset(TIMER_TOPIC, 0)
         if not end:
             return NEVER
         if writer.page[TIMER_QUEUE_OFFSET] < end:
@@ -109,7 +117,7 @@ class TimerService:
         after a crash in between, the entries are written again. A timer that is due before the read
         position is delivered next.
         """
-        page, end = writer.page, writer.next_offset(TIMER_TOPIC, 0)
+        page, end = writer.page, writer.dispatcher.next_offset(TIMER_TOPIC, 0)
         before = page[TIMER_QUEUE_OFFSET]
         if before >= end:
             return 0

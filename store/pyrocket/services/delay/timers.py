@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyrocket.base.arguments import check_text, check_type, check_whole
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.os_errors import translating_methods
+from pyrocket.disk.shared_state import TIMER_QUEUE_OFFSET
 from pyrocket.engine.delayed_routing import Destination
-from pyrocket.engine.engine import Engine
+from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.key_lookup import Lookup
-from pyrocket.engine.message_encoder import MessageEncoder
+from pyrocket.engine.parts.key_lookup import Lookup
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import PyrocketError
 from pyrocket.formats.java_timers import decode_timer_check, delivered_by
@@ -64,10 +64,14 @@ class PendingTimer:
 class Timers:
     """The timers of one store. All methods except `cancel` also work on a read-only store."""
 
-    def __init__(self, engine: Engine, encoder: MessageEncoder, lookup: Lookup) -> None:
-        self._engine, self._encoder, self._lookup = engine, encoder, lookup
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self.service = TimerService(self._layout, self._reader)
+
+    @lazy_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self._engine)
 
     def hook_into(self, hooks: Hooks) -> None:
         """Re-append timers before log files are deleted; write a broker's files at shutdown."""
@@ -151,7 +155,7 @@ class Timers:
         kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
         to = Destination(TIMER_TOPIC, 0, {TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept})
         cancels = Message(topic=TIMER_TOPIC, body=own[UNIQ_KEY].encode())
-        return self._encoder.encode_to(cancels, to)[0]
+        return self._engine.encoder.encode_to(cancels, to)[0]
 
     def _keep(self, writer: Writer, log_start: int) -> None:
         """Re-append the pending timers before `log_start`; the caller must hold the write lock."""
@@ -169,9 +173,8 @@ class Timers:
     def _hand_over(self, writer: Writer) -> None:
         while self.service.index_new(writer):
             pass
-        progress = TimerProgress.of(writer.page.cursors())
-        if progress.queue_offset:
-            now = self._clock()
+        if writer.page[TIMER_QUEUE_OFFSET]:
+            progress, now = TimerProgress.of(writer.page.cursors()), self._clock()
             first_due = self.service.next_due(writer, now)
             # Recovery relies on the deliveries recorded in these files, so they must be durable.
             writer.flush()

@@ -1,13 +1,12 @@
 """Publishes staged files: all rows become visible together, exactly once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.appender import Preface, Streamed
 from pyrocket.engine.delayed_routing import DelayRouter
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.topic_admin import ensure_topics
 from pyrocket.errors import PyrocketError, SinkError, StoreNotSharedError
 from pyrocket.formats.publish_record import BEGIN, FENCE, SinkRecord, encode_sink_record
 from pyrocket.formats.record_batch import Chunk
@@ -30,15 +29,17 @@ class Publisher:
         engine: Engine,
         area: StagingArea,
         ledger: SinkLedger,
-        decisions: Decisions,
-        delays: DelayRouter,
+        decisions: Callable[[], Decisions],
         *,
         create_topics: bool,
     ) -> None:
-        """Without `create_topics`, a missing topic is an error. Raises StoreReadOnlyError."""
+        """Without `create_topics`, a missing topic is an error. Raises StoreReadOnlyError.
+
+        `decisions` is called for a batch with an identity.
+        """
         self._writer, self._clock = engine.writer, engine.clock
         self._area, self._ledger, self._decisions = area, ledger, decisions
-        self._topics = _BatchTopics(engine, delays, create=create_topics)
+        self._topics = _BatchTopics(engine, create=create_topics)
 
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
@@ -46,18 +47,18 @@ class Publisher:
         """Publish a batch with rows, or drop it if it was published before."""
         record = publish_record(batch, staged)
         # First without the write lock, because the files of a replay need not be read.
-        if self._decisions.decide(record, policy).drop:
+        if self._decisions().decide(record, policy).drop:
             return self._drop(record, policy)
         with ExitStack() as stack:
             try:
                 files = self._open(staged, stack)
             except PyrocketError:
                 # Another run may have published the batch in the meantime and deleted the files.
-                if self._decisions.decide(record, policy).drop:
+                if self._decisions().decide(record, policy).drop:
                     return self._drop(record, policy)
                 raise
             with self._writer.exclusive():
-                decision = self._decisions.decide(record, policy)
+                decision = self._decisions().decide(record, policy)
                 if not decision.drop:
                     streamed = self._append(staged, files, self._preface(record))
                     self._ledger.save_if_long()
@@ -80,7 +81,7 @@ class Publisher:
         """Append no rows. A new run still replaces the run that published the batch."""
         with self._writer.exclusive():
             # Another run may have published after the first decision; this decision is final.
-            decision = self._decisions.decide(record, policy)
+            decision = self._decisions().decide(record, policy)
             known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
                 fence = encode_sink_record(_fence(record), self._clock())
@@ -141,9 +142,9 @@ class _BatchTopics:
     In its methods, `used` contains the topics of the staged records.
     """
 
-    def __init__(self, engine: Engine, delays: DelayRouter, *, create: bool) -> None:
-        self._topics, self._writer, self._delays = engine.reader.topics, engine.writer, delays
-        self._create = create
+    def __init__(self, engine: Engine, *, create: bool) -> None:
+        self._engine, self._topics, self._create = engine, engine.topics, create
+        self._delays = DelayRouter(engine.config)
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
         """Create missing topics before the append, to keep its exclusive section short.
@@ -151,7 +152,7 @@ class _BatchTopics:
         Raises the errors of `ensure`.
         """
         if lacking_topics(self._queues(staged, used), self._topics.all()):
-            with self._writer.exclusive():
+            with self._engine.writer.exclusive():
                 self.ensure(staged, used)
 
     def ensure(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
@@ -159,7 +160,7 @@ class _BatchTopics:
 
         The caller must hold the write lock. Raises SinkError (TOPIC_CHANGED), TopicNotFoundError.
         """
-        ensure_topics(self._writer, self._topics, self._queues(staged, used))
+        self._engine.ensure_topics(self._queues(staged, used))
 
     def _queues(self, staged: Sequence[Staged], used: Iterable[str]) -> dict[str, int]:
         """Return the topics of the batch and their queue counts. Raises the errors of `ensure`."""

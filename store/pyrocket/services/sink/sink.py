@@ -8,7 +8,6 @@ from pyrocket.base.arguments import check_type, check_whole
 from pyrocket.disk.os_errors import WRITE_FAILED, translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
-from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.services.sink.batch import PublishPolicy, SinkBatch
 from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.empty_batches import EmptyBatches
@@ -23,9 +22,9 @@ from pyrocket.values.sink import FAIL, Published, Staged
 class Sink:
     """The exactly-once sink of one store. Staging also works on a read-only store."""
 
-    def __init__(self, engine: Engine, encoder: MessageEncoder) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine, self._layout, self._clock = engine, engine.layout, engine.clock
-        self._encoder, self._area = encoder, StagingArea(engine.layout)
+        self._area = StagingArea(engine.layout)
 
     @lazy_property
     def _ledger(self) -> SinkLedger:
@@ -46,7 +45,7 @@ class Sink:
         check_whole("partition", partition)
         check_whole("attempt", attempt)
         place = StoreStaging(self._engine, self._area)
-        return Stager(place, self._encoder, batch, (partition, attempt))
+        return Stager(place, self._engine.encoder, batch, (partition, attempt))
 
     def publish(
         self,
@@ -141,9 +140,8 @@ class Sink:
     def _publisher(self, create_topics: bool | None = None) -> Publisher:
         if create_topics is None:
             create_topics = self._engine.config.auto_create_topics
-        decisions, delays = self._decisions(), self._encoder.delays
         return Publisher(
-            self._engine, self._area, self._ledger, decisions, delays, create_topics=create_topics
+            self._engine, self._area, self._ledger, self._decisions, create_topics=create_topics
         )
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:

@@ -7,19 +7,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyrocket.base.clock import Clock
-from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
-from pyrocket.engine.delayed_routing import DelayRouter
-from pyrocket.engine.reader import Reader
-from pyrocket.engine.topic_admin import ensure_topics
+from pyrocket.engine.engine import Engine
 from pyrocket.engine.writer import Writer
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import HALF_TOPIC, OP_TOPIC
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_transaction_cursors
-from pyrocket.metadata.topics import Topics
 from pyrocket.services.transactions.half_messages import HalfMessages
 from pyrocket.services.transactions.records import op_messages, unchanged_copies
 from pyrocket.values.transactions import CheckPolicy
@@ -35,18 +30,12 @@ class TransactionBridge:
     is allowed.
     """
 
-    def __init__(
-        self, layout: Layout, reader: Reader, clock: Clock, delays: DelayRouter, policy: CheckPolicy
-    ) -> None:
-        self.reader, self.clock, self.delays, self.policy = reader, clock, delays, policy
-        self._layout = layout
-        self.halves = HalfMessages(reader, Epochs(layout))
+    def __init__(self, engine: Engine, policy: CheckPolicy) -> None:
+        self._layout, self.reader, self.clock = engine.layout, engine.reader, engine.clock
+        self.topics, self.ensure_topics = engine.topics, engine.ensure_topics
+        self.delays, self.policy = engine.encoder.delays, policy
+        self.halves = HalfMessages(engine.reader, Epochs(engine.layout))
         self.lock = threading.RLock()
-
-    @property
-    def topics(self) -> Topics:
-        """The topic table."""
-        return self.reader.topics
 
     @contextmanager
     def exclusive(self, writer: Writer, *, wait: bool = True) -> Iterator[None]:
@@ -71,10 +60,6 @@ class TransactionBridge:
         """Save durable cursors in RocketMQ's file; the caller must hold the write lock."""
         save_transaction_cursors(self._layout, cursors)
 
-    def ensure_topics(self, writer: Writer, queues: Mapping[str, int]) -> None:
-        """Create the topics that are missing; the caller must hold the write lock."""
-        ensure_topics(writer, self.topics, queues)
-
     def append(
         self,
         writer: Writer,
@@ -90,7 +75,7 @@ class TransactionBridge:
         """
         plan = self.halves.plan_end(ended)
         ops = sorted({*named, *plan.ops})
-        self.ensure_topics(writer, TRANSACTION_TOPICS)
+        self.ensure_topics(TRANSACTION_TOPICS)
         if ops:
             batches = [*batches, op_messages(ops, self.clock())]
         # Allowed on a full disk: room was checked when the half messages were sent, and the

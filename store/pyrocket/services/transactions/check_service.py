@@ -29,7 +29,8 @@ from typing import Protocol
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.half_message import HalfMessage, parse_java_long
+from pyrocket.formats.fastjson import parse_java_long
+from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
@@ -291,7 +292,7 @@ class TransactionCheckService:
         bridge = self._bridge
         batches = renewed_copies(bridge.reader, plan.renewed)
         if plan.discarded:
-            bridge.ensure_topics(writer, {DISCARD_TOPIC: 1})
+            bridge.ensure_topics({DISCARD_TOPIC: 1})
             batches += discarded_copies(bridge.reader, plan.discarded)
         bridge.append(writer, batches, plan.all_ended)
         self._unsaved = True

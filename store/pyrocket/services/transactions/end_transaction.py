@@ -94,7 +94,7 @@ class EndTransactionProcessor:
             else record_of(bridge.reader, half)
         )
         batch = commit_message(named, target, bridge.delays, bridge.clock())
-        bridge.ensure_topics(writer, bridge.delays.rooms([batch.topic]))
+        bridge.ensure_topics(bridge.delays.rooms([batch.topic]))
         writer.check_fits([batch])
         return batch
 

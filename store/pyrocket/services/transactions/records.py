@@ -14,13 +14,8 @@ import pyarrow as pa
 from pyrocket.engine.delayed_routing import DelayRouter, Destination
 from pyrocket.engine.reader import Reader, read_undamaged
 from pyrocket.errors import TransactionError
-from pyrocket.formats.half_message import (
-    OP_TAGS,
-    HalfMessage,
-    change_properties,
-    parse_java_long,
-    wants_delay,
-)
+from pyrocket.formats.fastjson import parse_java_long
+from pyrocket.formats.half_message import OP_TAGS, HalfMessage, change_properties, wants_delay
 from pyrocket.formats.message_keys import MessageKeys, keys_of_message
 from pyrocket.formats.properties import (
     CRC32,

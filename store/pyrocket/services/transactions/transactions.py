@@ -1,12 +1,13 @@
 """`Store.transactions`: sends, decides, checks and lists half messages."""
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from pyrocket.base.arguments import check_text, check_type, is_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.delayed_routing import Destination
-from pyrocket.engine.engine import Engine
+from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import AppendRoute, Origin
 from pyrocket.engine.sender import Sender
@@ -47,18 +48,31 @@ class Transactions:
     def __init__(
         self,
         engine: Engine,
-        sender: Sender,
+        sender: Callable[[], Sender],
         policy: CheckPolicy | None = None,
     ) -> None:
+        """`sender` returns the sender of the store when it is first needed."""
         layout, reader, clock = engine.layout, engine.reader, engine.clock
         self._engine, self._layout, self._reader, self._clock = engine, layout, reader, clock
-        self._sender = sender
-        delays = sender.outgoing.delays
-        self._bridge = TransactionBridge(layout, reader, clock, delays, policy or CheckPolicy())
-        self._processor = EndTransactionProcessor(self._bridge)
+        self._make_sender, self._policy = sender, policy or CheckPolicy()
         self._producers: tuple[CheckTarget, ...] = ()
         self._registering = threading.Lock()
-        self._checks = TransactionCheckService(self._bridge, lambda: self._producers)
+
+    @lazy_property
+    def _sender(self) -> Sender:
+        return self._make_sender()
+
+    @lazy_property
+    def _bridge(self) -> TransactionBridge:
+        return TransactionBridge(self._engine, self._policy)
+
+    @lazy_property
+    def _processor(self) -> EndTransactionProcessor:
+        return EndTransactionProcessor(self._bridge)
+
+    @lazy_property
+    def _checks(self) -> TransactionCheckService:
+        return TransactionCheckService(self._bridge, lambda: self._producers)
 
     def pending(self) -> list[HalfMessage]:
         """Return the undecided half messages in queue order."""
@@ -182,7 +196,7 @@ class Transactions:
     def _ensure_topics(self, writer: Writer) -> None:
         if lacking_topics(TRANSACTION_TOPICS, self._reader.topics.all()):
             with writer.exclusive():
-                self._bridge.ensure_topics(writer, TRANSACTION_TOPICS)
+                self._engine.ensure_topics(TRANSACTION_TOPICS)
 
     def _half_destination(
         self, group: str, message: Message, route: AppendRoute, immunity_s: int | None

@@ -5,7 +5,7 @@ from datetime import datetime
 import click
 
 from pyrocket.base.arguments import counted, format_size
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import file_name
 from pyrocket.tools.cli.frame import (
     FOUND,
     OK,

@@ -19,8 +19,8 @@ from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import queue_rows
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.rebuild import SYS_INNER_BATCH
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck

@@ -11,17 +11,16 @@ import numpy as np
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.io import read_or_none, replace_file
-from pyrocket.disk.layout import Layout, file_name
-from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.shared_state import SharedState
+from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import SharedState, lock_identity
 from pyrocket.errors import PyrocketError, StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, QueuePart, underivable
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.index.queues.rebuild import restore_mtimes
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pyrocket.disk.file_checks import missing_files
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import Layout, file_name, listed, parse_file_name
+from pyrocket.disk.file_queue import FileQueue, file_name, parse_file_name
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.verify.report import Findings, Severity, repair, restore
 

@@ -1,9 +1,9 @@
 """Reports damaged ranges, a torn end and missing files of the log."""
 
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import Layout, file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
+from pyrocket.disk.layout import Layout
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.missing_files import missing_log_file
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.queue_ends import QueueEnds

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pyrocket.disk.file_queue import FileQueue
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Bools
 from pyrocket.formats.queue_entry import ENTRY, ENTRY_BYTES, PRE_BLANK_SIZE, Entries
 from pyrocket.formats.record import FIXED_BYTES, HEADER, HEADER_BYTES, STORE_HOST, SYS_DAMAGED
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import QueuePart, queue_parts
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.delays import DelayCheck

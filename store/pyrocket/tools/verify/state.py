@@ -6,8 +6,14 @@ from typing import TypeVar
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.lock import lock_identity
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED, PUBLISHED, STRUCTURE, SharedState
+from pyrocket.disk.shared_state import (
+    DISPATCHED,
+    INDEXED,
+    PUBLISHED,
+    STRUCTURE,
+    SharedState,
+    lock_identity,
+)
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from pyrocket.metadata.identity import Identity

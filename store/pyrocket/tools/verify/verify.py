@@ -18,8 +18,8 @@ from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, TIMER_QUEUE_OFFSET
 from pyrocket.disk.tree import links_of
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.formats.index_file import Geometry
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import DamagedRange, LogCheck
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue

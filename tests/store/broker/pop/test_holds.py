@@ -2,7 +2,7 @@
 
 import sys
 
-from pyrocket.broker.pop.holds import Holds, ParkedPoll
+from pyrocket.broker.polls import Holds, ParkedPoll
 
 
 def parked(*holds):

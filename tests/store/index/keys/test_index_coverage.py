@@ -2,8 +2,8 @@
 
 import pytest
 from pyrocket import Store
-from pyrocket.index.keys import index_coverage
-from pyrocket.index.keys.index_coverage import IndexCoverage
+from pyrocket.index.keys import key_index
+from pyrocket.index.keys.key_index import IndexCoverage
 from pyrocket.tools.verify.verify import verify
 from support.inner import inner
 from support.keyed import fill, from_ipv6, index_of, keyless
@@ -100,13 +100,13 @@ def test_each_pair_of_consecutive_files_is_checked_once_with_a_short_read(
     for first in range(0, 200, 20):
         fill(store, 20, first)
     span, index = span_of(store, path)
-    read, real = [], index_coverage.run_at
+    read, real = [], key_index.run_at
 
     def counting(log, start, end):
         read.append(end - start)
         return real(log, start, end)
 
-    monkeypatch.setattr(index_coverage, "run_at", counting)
+    monkeypatch.setattr(key_index, "run_at", counting)
     files = list(index.files())
     assert span.contiguous_prefix(files) == files
     assert len(read) < len(files)
@@ -133,7 +133,7 @@ def test_a_file_deleted_during_the_check_is_not_a_gap(eager, store, path, monkey
     for name in index.names()[:2]:
         index.path(name).unlink()
     begin = index.header(index.names()[0]).begin_offset
-    real = index_coverage.run_at
+    real = key_index.run_at
 
     def cleaned_under_us(log, start, end):
         for file in log_files(path):
@@ -141,7 +141,7 @@ def test_a_file_deleted_during_the_check_is_not_a_gap(eager, store, path, monkey
                 file.unlink()
         return real(log, start, end)
 
-    monkeypatch.setattr(index_coverage, "run_at", cleaned_under_us)
+    monkeypatch.setattr(key_index, "run_at", cleaned_under_us)
     assert counted(store, path) == len(index.names())
 
 

@@ -7,12 +7,10 @@ from pyrocket import Store
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
-from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.pending_keys import PendingHeader
+from pyrocket.formats.index_file import Geometry, PendingHeader
 from pyrocket.index.keys import index_builder, key_search
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.keys.key_items import key_items
-from pyrocket.index.keys.pending_keys import PendingKeys
+from pyrocket.index.keys.key_items import PendingKeys, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyrocket import Store
-from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.system_topics import TRACE_TOPIC
 from pyrocket.formats.trace import EndTransaction, Pub, SubAfter, SubBefore, decode
 from pyrocket.server.messaging.interface import number

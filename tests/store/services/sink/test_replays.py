@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
-from pyrocket.disk.layout import file_name
+from pyrocket.disk.file_queue import file_name
 from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own

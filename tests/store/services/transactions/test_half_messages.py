@@ -3,7 +3,8 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket.formats.half_message import change_properties, parse_java_long
+from pyrocket.formats.fastjson import parse_java_long
+from pyrocket.formats.half_message import change_properties
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.record_batch import EncodedBatch

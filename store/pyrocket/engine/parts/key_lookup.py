@@ -30,19 +30,18 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.arrow_buffers import Bools, Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
-from pyrocket.formats.message_id import parse_offset_message_id
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import HEADER, HEADER_BYTES, STORE_HOST, Host, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.index.keys.index_coverage import IndexCoverage
 from pyrocket.index.keys.index_file import IndexFileInfo
-from pyrocket.index.keys.key_index import IndexChangedError, KeyIndex
+from pyrocket.index.keys.key_index import IndexChangedError, IndexCoverage, KeyIndex
 from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.record_fetch import records_at, sizes_at
-from pyrocket.log.checkpoint_file import read_checkpoint
+from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import StoredMessage
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
-from pyrocket.disk.file_queue import FileQueue
+from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.io import replace_file
-from pyrocket.disk.layout import Layout, file_name, listed
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
@@ -42,12 +42,12 @@ from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.missing_files import (
     RESTORE_FROM_BACKUP,
     check_queues_end,
 )
-from pyrocket.index.queues.queue_table import QueueTable
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors

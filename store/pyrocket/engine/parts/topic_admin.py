@@ -10,11 +10,9 @@ from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import drop_topic_offsets
 from pyrocket.metadata.topics import (
-    Topics,
     TopicTypes,
     check_not_system,
     check_topic_name,
@@ -73,7 +71,7 @@ class TopicAdmin:
         with self._engine.writer.exclusive():
             if not exist_ok:
                 self._check_new(topics)
-            return create_topics(self._engine.writer, self._topics, topics)
+            return self._engine.create_topics(topics)
 
     def _check_new(self, topics: Sequence[TopicConfig]) -> None:
         known = self._topics.all()
@@ -138,7 +136,8 @@ class TopicAdmin:
         with self._engine.writer.exclusive():
             queue_ids = self._queue_ids(self._topics.get(name))
             ends = {
-                queue_id: self._engine.writer.next_offset(name, queue_id) for queue_id in queue_ids
+                queue_id: self._engine.writer.dispatcher.next_offset(name, queue_id)
+                for queue_id in queue_ids
             }
             # With this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
@@ -169,22 +168,6 @@ class TopicAdmin:
         saved = self._topics.put(topic)
         self._engine.writer.structure_changed()
         return saved
-
-
-def create_topics(
-    writer: Writer, topics: Topics, wanted: Sequence[TopicConfig]
-) -> list[TopicConfig]:
-    """Create the missing topics and return all. Requires the write lock."""
-    made, there = topics.create(wanted)
-    if len(there) < len({topic.name for topic in wanted}):
-        writer.structure_changed()
-    return made
-
-
-def ensure_topics(writer: Writer, topics: Topics, queues: Mapping[str, int]) -> None:
-    """Create topics or add queues up to the given numbers. Requires the write lock."""
-    if topics.ensure(queues):
-        writer.structure_changed()
 
 
 def _check_perm(name: str, perm: int) -> None:

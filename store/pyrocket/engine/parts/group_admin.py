@@ -14,7 +14,7 @@ from pyrocket.disk.io import read_or_none
 from pyrocket.disk.lock import is_locked
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_lag import delay_ms, positions
+from pyrocket.engine.parts.group_lag import delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions, check_group_name
