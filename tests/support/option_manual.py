@@ -47,7 +47,8 @@ are writes of both kinds.
 Option names are case-insensitive. An unknown option, or one that does not apply to the kind of
 query, is rejected with the most similar name. Options of Kafka's source (`kafka.*`,
 `groupIdPrefix`, `fetchOffset.*`) and of Spark itself (`checkpointLocation` on a reader, `header`)
-are rejected with an explanation. All options are checked on the driver before any task runs.
+are rejected with an explanation. Options, columns, topics and offsets are checked on the driver
+before any task runs.
 
 The code generates this page: `python tests/support/option_manual.py --write`."""
 _BAR = r"\|"
