@@ -96,6 +96,7 @@ def test_the_api_reference_has_every_public_name(tmp_path):
         page = (tmp_path / f"{package.replace('.', '/')}.html").read_text()
         names = importlib.import_module(package).__all__
         assert not [name for name in names if f'id="{name}"' not in page]
+    assert "Attributes:</h6>" in (tmp_path / "pyrocket/client.html").read_text()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SNIPPET = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 PAGES = [
-    *("jars-free-README.md", "connector/README.md"),
+    *("jars-free-README.md", "connector/GUIDE.md", "connector/KAFKA.md"),
     *(f"store/{name}.md" for name in ("BROKER", "CLIENTS", "OPERATIONS", "README")),
 ]
 GIVEN = """\
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 spark: SparkSession
 df: DataFrame
 """
-"""What the connector's page leaves out."""
+"""What the connector's pages leave out."""
 
 MISTAKES = {
     "thread_maxx=3": 'Unexpected keyword argument "thread_maxx"',

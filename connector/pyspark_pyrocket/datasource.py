@@ -56,7 +56,7 @@ class RocketDataSource(DataSource):
     nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours, retentionBytes,
     cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap, flush,
     timerMaxDelay, brokerName. Names are case-insensitive; an unknown option raises an error.
-    `connector/README.md` describes all options.
+    `connector/OPTIONS.md` describes all options.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

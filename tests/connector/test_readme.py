@@ -1,4 +1,4 @@
-"""The README's tables of options and columns match the code."""
+"""The pages of options and columns match the code."""
 
 import re
 from pathlib import Path
@@ -6,27 +6,26 @@ from pathlib import Path
 from pyspark_pyrocket.columns.messages import COLUMNS, KAFKA_DEFAULT, ROCKETMQ_DEFAULT
 from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink.columns import _SENT
+from support import option_manual
 
-BAR = r"\|"
-"""A `|` as it is written in a cell of a table."""
-
-README = (Path(__file__).parents[2] / "connector" / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "connector" / "COLUMNS.md").read_text()
 
 
 def rows(title):
     """Return the rows of the table in a section, without its header."""
-    section = README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+    section = PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
     return [line for line in section.splitlines() if line.startswith("|")][2:]
 
 
-def test_the_option_table_equals_the_code():
-    cells = [
-        (f"`{option.name}`", option.default, ", ".join(option.queries), option.meaning)
-        for option in TABLE
-    ]
-    assert rows("Options") == [
-        f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells
-    ]
+def test_the_page_of_options_is_generated_from_the_code():
+    committed = option_manual.PAGE.read_text()
+    assert committed == option_manual.rendered(), (
+        "run: python tests/support/option_manual.py --write"
+    )
+
+
+def test_the_page_of_options_has_every_option_once_in_the_order_of_the_code():
+    assert [row for part in option_manual.SECTIONS.values() for row in part] == [*TABLE]
 
 
 def test_the_column_table_has_every_column_and_type():
@@ -39,7 +38,7 @@ def test_the_column_table_has_every_column_and_type():
 
 def test_the_default_columns_are_the_first_eleven_and_kafkas_are_listed():
     assert [*COLUMNS][:11] == [*ROCKETMQ_DEFAULT]
-    assert f"`{', '.join(KAFKA_DEFAULT)}`" in README
+    assert f"`{', '.join(KAFKA_DEFAULT)}`" in PAGE
 
 
 def test_the_write_columns_equal_the_code():

@@ -1,4 +1,4 @@
-"""The table of threads in store/README.md agrees with the code."""
+"""The table of threads in store/DESIGN.md agrees with the code."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ def test_every_thread_is_in_the_table_of_threads():
     rooms = [one for one in STORE.rglob("*.py") if "client" not in one.parts]
     started = {name for path in rooms for name in thread_names(path)}
     started |= {f"pyrocket-{kind.value}" for kind in Work}
-    section = (ROOT / "store/README.md").read_text().split("## Threads\n")[1].split("\n## ")[0]
+    section = (ROOT / "store/DESIGN.md").read_text().split("## Threads\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
     assert all(all(cell.strip() for cell in row) for row in rows)
     listed = {name for row in rows for name in re.findall("`([^`]+)`", row[0])}

@@ -145,8 +145,8 @@ def test_the_release_equals_the_version_of_the_package():
     assert f'version="{RELEASE}"' in (ROOT / "setup.py").read_text()
 
 
-def test_the_readme_lists_the_versions_of_every_own_file():
-    page = (ROOT / "store/README.md").read_text().partition("## Versions")[2].partition("\n## ")[0]
+def test_the_page_of_formats_lists_the_versions_of_every_own_file():
+    page = (ROOT / "store/FORMAT.md").read_text().partition("## Versions")[2].partition("\n## ")[0]
     rows = {
         (pattern, int(version))
         for line in page.splitlines()

@@ -20,6 +20,8 @@ def main(folder):
         # Public names are imported on first use; pdoc documents only names that are already
         # imported.
         vars(package).update({public: getattr(package, public) for public in package.__all__})
+    # The sections of docstrings, such as `Attributes:`, become lists.
+    pdoc.render.configure(docformat="google")
     pdoc.pdoc(*PACKAGES, *MODULES, output_directory=Path(folder))
 
 

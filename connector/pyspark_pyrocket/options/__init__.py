@@ -1,6 +1,6 @@
 """The options of reads and writes: converts Spark's strings to frozen values. Pure.
 
-option          one option: its row in the README's table, and how its text is parsed
+option          one option: its row in `OPTIONS.md`, and how its text is parsed
 table           all rows, and the errors about unknown names
 foreign         options of Kafka, of other connectors and of Spark, which are rejected
 json_values, timestamps, positions, ddl    values with a syntax of their own

@@ -1,4 +1,4 @@
-"""One option: its row in the table of `connector/README.md`, and how its text is parsed.
+"""One option: its row in `connector/OPTIONS.md`, and how its text is parsed.
 
 A dataclass that options are read into has an `Option` as the default of each field:
 
@@ -36,7 +36,7 @@ class Kind(Generic[_Value]):
 
     values: the valid values, as lists of options print them. parse: returns the value
     for the option's name and text; raises OptionError. default: the value if the option is not
-    given. shown: the default as the README prints it.
+    given. shown: the default as `OPTIONS.md` prints it.
     """
 
     values: str
@@ -58,7 +58,7 @@ class Kind(Generic[_Value]):
 class Option(Generic[_Value]):
     """One option.
 
-    default: as the README prints it; if empty, the default of the kind. instead: the remedy for a
+    default: as `OPTIONS.md` prints it; if empty, the default of the kind. instead: the remedy for a
     query that does not have the option.
     """
 

@@ -1,6 +1,6 @@
-"""All options, in the order of the table in `connector/README.md`, and errors about unknown ones.
+"""All options, in the order of `connector/OPTIONS.md`, and errors about unknown ones.
 
-Parsing, these errors and the README's table use this list.
+Parsing and these errors use this list.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Runs the periodic work of a thread. Errors are logged and counted; the next round tries again.
 
 Every thread that must live as long as its store, broker or connection uses this guard;
-store/README.md lists the threads.
+store/DESIGN.md lists the threads.
 """
 
 import logging

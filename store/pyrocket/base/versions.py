@@ -1,6 +1,6 @@
 """The versions of pyrocket's own files, under `pyrocket/`, and of its bulk protocol.
 
-`store/README.md` lists the changes between versions of the files.
+`store/FORMAT.md` lists the changes between versions of the files.
 
 A file without a version has version 1. Older versions are read. A file with a later version than
 listed below is rejected with an error that names it, or is ignored if the store works without it.

@@ -1,5 +1,5 @@
-"""The broker serves one store to other machines. This package has plain methods; `rpc` serves them
-over gRPC.
+"""The broker serves one store to other machines. This package has plain methods; `server` serves
+them over gRPC.
 
 source          the reading side; each method takes all queues at once
 sink            the writing side
