@@ -55,7 +55,6 @@ MODULES = {
     "test_stream_replay": {
         # The directory is moved or deleted.
         "test_a_query_continues_after_its_store_moved_to_another_path",
-        "test_another_store_at_the_same_path_is_detected",
     },
     "test_group_progress": {
         # Hold the lock of the directory, or count the waits for it.
