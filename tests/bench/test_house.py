@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_794,
+    "lines": 75_778,
     "files": 451,
     "rooms": 23,
     "floors": 14,

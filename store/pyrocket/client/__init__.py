@@ -26,6 +26,7 @@ instance         the event loop and connections that the clients of a process sh
 local_offsets    the offsets of broadcasting consumers, in files
 local_transactions  executes transactions, and answers checks
 outgoing         the messages of a producer: checks, compression, batches
+tracing          writes the message trace of a client
 core             the state of a client in one event loop, without threads, sockets or clock
 transport        the calls to brokers that producers and consumers make
 embedded         makes the calls to a store in the same process

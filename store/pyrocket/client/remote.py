@@ -6,7 +6,6 @@ servers. The answer to the first call shows which.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import UnionType
 from typing import Any, TypeVar
 
@@ -18,7 +17,6 @@ from pyrocket.remote.brokers import RemoteBrokers
 from pyrocket.remote.lookup import AddressUrl
 from pyrocket.remote.notifications import Notifications
 from pyrocket.values.consuming import Pull, Pulled, RawPulled
-from pyrocket.values.message import OutgoingMessage
 from pyrocket.values.routes import TopicSettings
 from pyrocket.values.transactions import Undecided
 from pyrocket.wire.channel import CLIENTS, SERVICE, Credentials
@@ -105,13 +103,7 @@ async def connect(
 def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments whose messages have bodies that are sent once, and sequences of keys."""
     if "messages" in arguments:
-        return {**arguments, "messages": [*map(_sendable_message, arguments["messages"])]}
+        return {**arguments, "messages": [message.as_sent() for message in arguments["messages"]]}
     if "message" in arguments:
-        return {**arguments, "message": _sendable_message(arguments["message"])}
+        return {**arguments, "message": arguments["message"].as_sent()}
     return arguments
-
-
-def _sendable_message(outgoing: OutgoingMessage) -> OutgoingMessage:
-    message = outgoing.message
-    keys = message.keys.split() if isinstance(message.keys, str) else message.keys
-    return replace(outgoing, message=replace(message, body=b"", keys=keys))

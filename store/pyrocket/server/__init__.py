@@ -13,7 +13,6 @@ incoming       a call and who makes it, and what it holds within the limits
 requests       parses requests
 gate           checks the rights that each call needs
 limits         limits memory, and detects callbacks that block the event loop
-threads        the threads that do the work of calls
 tls            the broker's certificate
 version_feed   sends versions of the store to all watching clients
 """

@@ -3,6 +3,5 @@
 files      reads the files of a checkpoint
 show       prints them as text or JSON
 reset      moves a query
-running    finds running queries
-commands   the command line
+commands   the command line; finds running queries
 """

@@ -8,10 +8,9 @@ offsets     committed offsets, in RocketMQ's file
 recovery    snapshots, and recovery from snapshot and log
 java_pops   takes over the messages in flight of a RocketMQ 5 broker
 values      settings, arguments and results
-states      the states of all groups, by name; `group` is the state of one group
+group       the state of a group, and the states of all groups by name
 queue       one queue of one group: its cursor and its messages in flight
 in_flight   a compact table of messages in flight
 events      changes of the state, and their records in the log
 retries     copies of messages for retry and dead-letter topics
-holds       parked long polls, woken by queue
 """
