@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 def pytest_collection_modifyitems(items):
     """Mark all tests here: they need Maven and Java."""
     for item in items:
-        if HERE in item.path.resolve().parents:
+        if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.interop)
 
 
