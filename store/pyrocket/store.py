@@ -6,7 +6,7 @@ that only stages rows or scans a queue creates no timers, transactions or delive
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -29,6 +29,7 @@ from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.writer import Writer
+from pyrocket.errors import StoreLockedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.metadata.identity import check_directory, layout_of
@@ -235,11 +236,19 @@ class Store:
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
-        return self._services.reader_delivery.deliver_due(self._open_if_unlocked)
+        return self._services.reader_delivery.deliver_due(self._deliver_as_writer)
 
-    def _open_if_unlocked(self) -> "Store":
+    def _deliver_as_writer(self) -> bool:
         config = StoreConfig(lock_timeout_ms=0)
-        return Store.open(self.path, config=config, clock=self._engine.clock)
+        store = Store.open(self.path, config=config, clock=self._engine.clock)
+        try:
+            done = store.deliver_due()
+            if done:
+                with suppress(StoreLockedError):  # Another process is flushing.
+                    store.flush()
+            return done
+        finally:
+            store.close(clean=False)
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False

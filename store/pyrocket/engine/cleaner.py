@@ -199,7 +199,7 @@ class Cleaner:
 
     def _remove_index_files(self, log_start: int) -> int:
         with _damaged_index_stays(self._layout):
-            return self._keys.remove_below(log_start)
+            return self._keys.index.remove_below(log_start)
         return 0
 
     def _plan(self, policy: Retention) -> CleaningPlan:

@@ -62,7 +62,7 @@ class Engine:
     def reader(self) -> Reader:
         """The reader. A store that is open for reading creates it on first use, staging never."""
         identity, writer = self._identity, self._writer
-        files = writer.files if writer else StoreFiles.to_read(self.layout, identity.config)
+        files = writer.files if writer else StoreFiles(self.layout, identity.config)
         return Reader(self.layout, identity, self.clock, files, self.topics)
 
     @lazy_property

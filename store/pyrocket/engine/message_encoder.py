@@ -226,12 +226,9 @@ class MessageEncoder:
         record = encode_record(
             topic=to.topic,
             queue_id=to.queue_id,
-            queue_offset=0,
-            physical_offset=0,
             body=body,
             properties=properties,
             born_timestamp=origin.born_timestamp,
-            store_timestamp=0,
             flag=message.flag,
             sys_flag=sys_flag,
             born_host=origin.born_host,

@@ -85,7 +85,7 @@ class Writer:
                 self._recover()
             else:
                 self._log.check_whole(self.page[PUBLISHED])
-                self._keys.attach()
+                self._keys.files.attach()
             if SealedLog(layout).settle(self.page[PUBLISHED], self.identity.config.property_crc):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
@@ -94,7 +94,7 @@ class Writer:
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
         section = partial(getattr, self._write_lock, "section")
-        self.files = StoreFiles.to_write(layout, config, section)
+        self.files = StoreFiles(layout, config, section)
         self._log, self._queues = self.files.log, self.files.queues
         self.dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)

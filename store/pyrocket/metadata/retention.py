@@ -29,7 +29,6 @@ class RetentionFile:
             return None
         try:
             content = decode_own(self._path, data)
-            content.pop("release", None)
             return Retention(**{**content, "at_hours": tuple(content["at_hours"])})
         except (*PARSE_ERRORS, OptionError) as error:
             raise StoreDamagedError(

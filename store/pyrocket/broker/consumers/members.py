@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
+from pyrocket.disk.io import make_directory, opened, read_or_none, write_at
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import BrokerBusyError, InvalidInputError, StoreLockedError
 from pyrocket.filters.message_filter import check_expression
@@ -258,11 +258,8 @@ def _duplicate(client_id: str, group: str) -> InvalidInputError:
 
 def _write_pid(path: Path) -> None:
     """Write the id of this process into a lock file, for the error in another process."""
-    descriptor = open_file(path, os.O_WRONLY | os.O_TRUNC)
-    try:
+    with opened(path, os.O_WRONLY | os.O_TRUNC) as descriptor:
         write_at(descriptor, b"%d" % os.getpid(), 0)
-    finally:
-        os.close(descriptor)
 
 
 def _in_use(group: str, file: Path) -> StoreLockedError:

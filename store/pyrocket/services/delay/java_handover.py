@@ -172,13 +172,10 @@ class JavaTimerLog:
         parts = [np.zeros(0, UNIT)]
         for first in range(0, count, self._per_file):
             path = self._layout.timer_log / file_name(first // self._per_file * self._file_bytes)
-            descriptor = io.open_file(path, os.O_RDONLY)
-            try:
-                length = min(self._per_file, count - first) * UNIT.itemsize
+            length = min(self._per_file, count - first) * UNIT.itemsize
+            with io.opened(path, os.O_RDONLY) as descriptor:
                 data = os.pread(descriptor, length, 0)
-                parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
-            finally:
-                os.close(descriptor)
+            parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
         return np.concatenate(parts)
 
     def _write(

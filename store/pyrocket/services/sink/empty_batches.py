@@ -64,23 +64,17 @@ class EmptyBatches:
         marker = EmptyBatchMarker(after, last, self._clock())
         data = encode_own(_MARKER, asdict(marker)).ljust(_FILE_BYTES)
         io.make_directory(self._folder)
-        descriptor = io.open_file(self._folder / key, os.O_WRONLY | os.O_CREAT)
-        try:
+        with io.opened(self._folder / key, os.O_WRONLY | os.O_CREAT) as descriptor:
             io.write_at(descriptor, data, 0)
             if not self._in_use.exists():
                 io.sync(descriptor)
                 io.sync_directory(self._folder)
-        finally:
-            os.close(descriptor)
 
     def sync(self) -> None:
         """Flush all markers, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
-            descriptor = io.open_file(path, os.O_RDONLY)
-            try:
+            with io.opened(path, os.O_RDONLY) as descriptor:
                 io.sync(descriptor)
-            finally:
-                os.close(descriptor)
         if self._folder.is_dir():
             io.sync_directory(self._folder)
 
@@ -114,7 +108,6 @@ def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
         return None
     try:
         content = decode_own(name, data)
-        content.pop("release", None)
         return kind(**{field: int(value) for field, value in content.items()})
     except PARSE_ERRORS as error:
         _log.warning("%s is ignored: %s", path, describe_error(error))

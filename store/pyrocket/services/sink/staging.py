@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -297,12 +296,7 @@ class Stager:
     def __enter__(self) -> "Stager":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()

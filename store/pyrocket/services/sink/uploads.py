@@ -53,11 +53,8 @@ class _Journal:
     def add(self, entries: Sequence[BlockIndex]) -> None:
         """Write the line of a block. Raises OSError."""
         line = json.dumps([asdict(entry) for entry in entries]).encode() + b"\n"
-        descriptor = io.open_file(self._path, os.O_WRONLY | os.O_CREAT)
-        try:
+        with io.opened(self._path, os.O_WRONLY | os.O_CREAT) as descriptor:
             io.write_at(descriptor, line, self._end)
-        finally:
-            os.close(descriptor)
         self._end += len(line)
         self.blocks.append([*entries])
 

@@ -61,12 +61,9 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
         encode_record(
             topic=OP_TOPIC,
             queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
             body=b"%d" % offset,
             properties=_OP_PROPERTIES,
             born_timestamp=now_ms,
-            store_timestamp=0,
         )
         for offset in half_offsets
     ]
@@ -139,12 +136,9 @@ def commit_message(
     data = encode_record(
         topic=to.topic,
         queue_id=to.queue_id,
-        queue_offset=0,
-        physical_offset=0,
         body=record.body,
         properties=block,
         born_timestamp=record.born_timestamp,
-        store_timestamp=0,
         flag=record.flag,
         sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK | SYS_COMMIT,
         born_host=record.born_host,
