@@ -290,7 +290,7 @@ def _topic_ids(layout):
     known = Topics(layout, now)
     known.all()
     assert known.ended_at("t", 0) is not None
-    known.save_ends("t", {0: 7})
+    known.save_ends({"t": {0: 7}})
     assert known.ended_at("t", 0) == 7
     known.put(TopicConfig("new", 1, 1))
     assert known.get("new").topic_id

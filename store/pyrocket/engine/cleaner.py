@@ -230,7 +230,7 @@ class Cleaner:
             last = queue.entries(max(end - 1, 0), end)
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
-        self._topics.save_all_ends(ends)
+        self._topics.save_ends(ends)
 
 
 def preview(

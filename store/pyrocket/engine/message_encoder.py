@@ -63,11 +63,15 @@ class AppendRoute:
 
 @dataclass(frozen=True)
 class EncodedMessage:
-    """One encoded message: its record, its UNIQ_KEY, and the queue to which it is delivered."""
+    """One encoded message: its record, its UNIQ_KEY, and the queue to which it is delivered.
+
+    is_diverted: Whether it is first stored in a system topic.
+    """
 
     record: EncodedBatch
     unique_id: str
     queue_id: int
+    is_diverted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,17 +185,14 @@ class MessageEncoder:
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
         record, unique_id = self._encode(message, to, origin)
-        return EncodedMessage(record, unique_id, queue_id)
+        return EncodedMessage(record, unique_id, queue_id, to.topic != route_to.topic)
 
     def encode_to(
         self, message: Message, to: Destination, origin: Origin | None = None
-    ) -> tuple[EncodedBatch, str]:
-        """Return one message as a record for the queue of `to`, and its UNIQ_KEY.
-
-        Raises MessageError.
-        """
+    ) -> EncodedBatch:
+        """Return one message as a record for the queue of `to`. Raises MessageError."""
         check_message(message, self.max_message_bytes)
-        return self._encode(message, to, origin)
+        return self._encode(message, to, origin)[0]
 
     def _encode(
         self, message: Message, to: Destination, origin: Origin | None

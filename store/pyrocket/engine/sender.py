@@ -10,7 +10,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.group_append import GroupAppend
-from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, Origin
+from pyrocket.engine.message_encoder import AppendRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
@@ -132,10 +132,6 @@ class Sender:
                 raise
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
-
-    def encode(self, message: Message, route: AppendRoute, origin: Origin) -> EncodedMessage:
-        """Encode a message sent by a client as a record. Raises MessageError."""
-        return self.outgoing.encode_message(message, route, origin)
 
     def route(self, name: str) -> AppendRoute:
         """Return the route for a topic; a missing topic is created if the store is configured so.

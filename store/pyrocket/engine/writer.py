@@ -117,7 +117,10 @@ class Writer:
         keep = self._kept.read if own is None else lambda: own
         flush, self.room = self._flusher.flush, DiskRoom(layout, self._log.file_bytes)
         self.cleaner = Cleaner(self._parts, self._clock, self.room, keep, flush, self._hooks)
-        self.flush_service = FlushService(FlushPolicy.of(config), self.page, self._flusher)
+        policy = FlushPolicy(
+            config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
+        )
+        self.flush_service = FlushService(policy, self.page, self._flusher)
 
     def _recover(self) -> None:
         """Recover the store and mark the shared state as valid; requires exclusive access.

@@ -30,7 +30,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import Rounds
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import EventLock
@@ -227,10 +226,10 @@ def _late(wait_ms: int) -> StoreLockedError:
     )
 
 
-def fsync_failed(error: OSError) -> StoreFailedError:
+def fsync_failed(error: OSError, what: str = "the log") -> StoreFailedError:
     """Return the error for the caller whose fsync failed."""
     return StoreFailedError(
-        f"fsync of the log failed: {error}.",
+        f"fsync of {what} failed: {error}.",
         remedy="Check the disk, close the store everywhere and open it again.",
     )
 
@@ -250,10 +249,7 @@ def failing_on_sync_error(page: SharedState) -> Iterator[None]:
         yield
     except SyncError as error:
         page[FAILED] = 1
-        failure = StoreFailedError(
-            f"fsync of the indexes failed: {error}.",
-            remedy="Check the disk, close the store everywhere and open it again.",
-        )
+        failure = fsync_failed(error, "the indexes")
         _log.error("%s", failure)
         raise failure from error
 
@@ -268,13 +264,6 @@ class FlushPolicy:
     interval_ms: int
     least_pages: int
     thorough_ms: int
-
-    @classmethod
-    def of(cls, config: StoreConfig) -> "FlushPolicy":
-        """Return the policy of a configuration."""
-        return cls(
-            config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
-        )
 
     def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
         """Whether to flush `dirty_bytes`.

@@ -173,10 +173,6 @@ class LogCheck:
             position += len(data) - _OVERLAP
         return -1
 
-    def tail(self) -> tuple[int, int]:
-        """Return [first, last) of the nonzero bytes after the log's end, or (end, end)."""
-        return written_after(self._log, self.end)
-
 
 def written_after(log: CommitLog, end: int) -> tuple[int, int]:
     """Return [first, last) of the nonzero bytes at or after `end`, or (end, end)."""

@@ -277,11 +277,7 @@ class Topics:
         own.known.update(wanted)
         self._save_own(own)
 
-    def save_ends(self, name: str, queue_ends: dict[int, int]) -> None:
-        """Save the ends of a topic's queues, durably, before the queues are deleted."""
-        self.save_all_ends({name: queue_ends})
-
-    def save_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def save_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         """Save the ends of queues by topic, durably, before their last entries are deleted."""
         known = self._own()
         own = known.copy()

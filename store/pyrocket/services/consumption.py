@@ -1,4 +1,4 @@
-"""`Store.consumption`: the storage for the state of a broker's consumer groups.
+"""The storage for the state of a broker's consumer groups, which `consumption_of` returns.
 
 The broker manages the state. The state is stored as a snapshot, `pyrocket/pop.json`, and as later
 messages of POP_TOPIC, each of which is one change. Log files with such messages are not deleted
@@ -23,7 +23,12 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
 from pyrocket.engine.parts.group_lag import GroupStartTable
 from pyrocket.engine.reader import read_undamaged
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    OffsetOutOfRangeError,
+    StoreDamagedError,
+    StorePermissionError,
+)
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -105,6 +110,18 @@ class Consumption:
         if self._groups[0] != stamp:
             self._groups = stamp, self._subscriptions.all()
         return self._groups[1].get(name)
+
+    def consuming_group(self, name: str) -> GroupConfig:
+        """Return a group that may consume. Raises GroupNotFoundError, StorePermissionError."""
+        config = self.group(name)
+        if config is None:
+            raise no_group(name)
+        if not config.consume_enabled:
+            raise StorePermissionError(
+                f"the consumer group {name!r} may not consume.",
+                remedy="Allow it: pyrocket group alter --consume.",
+            )
+        return config
 
     def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; the topic table is read only if topics have been created or deleted."""
@@ -346,6 +363,15 @@ class Consumption:
             place = self.change_place(max(first, known.minimum))
             return place if place >= 0 else EVERYTHING_MAY_GO
         return EVERYTHING_MAY_GO
+
+
+def no_group(name: str) -> GroupNotFoundError:
+    """Return the error for a group that does not exist at a broker."""
+    # The gate removes the remedy, which could suggest names of other users' groups.
+    return GroupNotFoundError(
+        f"there is no consumer group {name!r}; create it with `pyrocket group create`.",
+        remedy="Or let the broker create groups: --auto-create-groups.",
+    )
 
 
 def check_pop_file(layout: Layout) -> None:

@@ -22,7 +22,6 @@ from pyrocket.engine.parts.group_lag import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,
-    GroupNotFoundError,
     InvalidInputError,
     MessageError,
     MessageNotFoundError,
@@ -31,6 +30,7 @@ from pyrocket.errors import (
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX, dead_letter_topic, retry_topic
+from pyrocket.services.consumption import no_group
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, ResetTo
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
@@ -121,7 +121,7 @@ class Consumers:
         """
         config = self._storage.group(name)
         if config is None and not self._creates_groups:
-            raise _missing(name)
+            raise no_group(name)
         return config or self._store.groups.create(name)
 
     def lock(
@@ -134,7 +134,7 @@ class Consumers:
         """
         check_client_id(client_id)
         if self._storage.group(group) is None:
-            raise _missing(group)
+            raise no_group(group)
         there = [queue for queue in queues if self._exists(queue)]
         return self.locks.lock(group, client_id, there, self.ages())
 
@@ -304,12 +304,4 @@ def _fenced(group: str, client_id: str) -> InvalidInputError:
         f"{client_id!r} is not a live member of the group {group!r}.",
         remedy="Its offsets are committed after its next heartbeat.",
         code="COMMIT_FENCED",
-    )
-
-
-def _missing(group: str) -> GroupNotFoundError:
-    # The gate removes the remedy, which could suggest names of other users' groups.
-    return GroupNotFoundError(
-        f"there is no consumer group {group!r}; create it with `pyrocket group create`.",
-        remedy="Or let the broker create groups: --auto-create-groups.",
     )

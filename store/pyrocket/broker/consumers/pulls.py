@@ -5,7 +5,7 @@ Source: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
 
 from functools import lru_cache
 
-from pyrocket.errors import GroupNotFoundError, QueueNotFoundError, StorePermissionError
+from pyrocket.errors import QueueNotFoundError
 from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.services.consumption import MAX_SCAN, Consumption
 from pyrocket.store import Store, consumption_of
@@ -30,7 +30,8 @@ class Pulls:
         Raises GroupNotFoundError, StorePermissionError if the group may not consume,
         QueueNotFoundError, and InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
         """
-        self._check(request)
+        self._storage.consuming_group(request.group)
+        check_queue(self._storage, request.queue)
         topic, queue_id = request.queue.topic, request.queue.queue_id
         available = self._storage.bounds(topic, queue_id)
         start = request.offset
@@ -63,20 +64,6 @@ class Pulls:
         for key in [*self._last]:
             if key[0] == group:
                 self._last.pop(key, None)
-
-    def _check(self, request: Pull) -> None:
-        group = self._storage.group(request.group)
-        if group is None:
-            raise GroupNotFoundError(
-                f"there is no consumer group {request.group!r}.",
-                remedy="Create it: pyrocket group create.",
-            )
-        if not group.consume_enabled:
-            raise StorePermissionError(
-                f"the group {request.group!r} may not consume.",
-                remedy="Allow it: pyrocket group alter --consume.",
-            )
-        check_queue(self._storage, request.queue)
 
 
 def check_queue(storage: Consumption, queue: MessageQueue) -> None:

@@ -11,12 +11,8 @@ from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
-from pyrocket.metadata.groups import drop_topic_offsets
-from pyrocket.metadata.topics import (
-    TopicTypes,
-    check_not_system,
-    check_topic_name,
-)
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.topics import TopicTypes, check_not_system, check_topic_name
 from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
@@ -141,8 +137,8 @@ class TopicAdmin:
             }
             # With this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
-            self._topics.save_ends(name, ends)
-            drop_topic_offsets(self._layout, name)
+            self._topics.save_ends({name: ends})
+            GroupOffsets(self._layout).drop(topic=name)
             self._engine.writer.structure_changed()
             self._remove_queues(name)
             self._topics.remove(name)

@@ -35,7 +35,7 @@ from pyrocket.formats.java_timers import (
     units_per_file,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
-from pyrocket.services.delay.pending_timers import TimerProgress
+from pyrocket.services.delay.pending_timers import TimerProgress, read_pending
 from pyrocket.services.delay.timer_index import Cursor
 from pyrocket.services.delay.timer_service import TimerService
 
@@ -98,7 +98,7 @@ class JavaHandover:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        pending = self._service.indexed(progress).pending
+        pending = read_pending(self._service.index, progress).pending
         units = self._units(pending, progress.queue_offset, second)
         JavaTimerLog(self._layout).rewrite(units)
         late = _late_slot(pending, second)

@@ -126,7 +126,7 @@ def _copies_in(run: RecordFields) -> TimerEntries:
     return timer_entries(some, np.zeros(len(some), np.int64))[copies]
 
 
-_SLACK_MS = 2000
+SLACK_MS = 2000
 """A RocketMQ broker rounds due times to seconds."""
 
 
@@ -152,7 +152,7 @@ def read_undelivered(
         yield entries[ahead & ~past]
     unsure = np.concatenate(uncertain)
     if len(unsure):
-        copies = read_copies_since(log, int(unsure["due"].min()) - _SLACK_MS, page[PUBLISHED])
+        copies = read_copies_since(log, int(unsure["due"].min()) - SLACK_MS, page[PUBLISHED])
         unsure = unsure[~have_copies(unsure, copies)]
         unsure["due"] = np.maximum(unsure["due"], cursor[0])
         yield seal(unsure)

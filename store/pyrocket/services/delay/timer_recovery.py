@@ -38,15 +38,13 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.pending_timers import TimerProgress
 from pyrocket.services.delay.timer_index import Hours, TimerIndex, add_hours, count_by_hour
 from pyrocket.services.delay.timer_queue import (
+    SLACK_MS,
     have_copies,
     ordered,
     read_delivered_copies,
     read_timers,
     read_undelivered,
 )
-
-_SLACK_MS = 2000
-"""A RocketMQ broker rounds due times to seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +133,7 @@ class _Recovery:
     def _is_delivered(self, entries: TimerEntries) -> Bools:
         """Return a mask of the timers delivered since the cursors were saved, or by a broker."""
         # `timercheck` has no checksum; a timer that the broker delivered has a copy in the log.
-        possible = entries["due"] <= self._page[STORE_TIME] + _SLACK_MS
+        possible = entries["due"] <= self._page[STORE_TIME] + SLACK_MS
         java = delivered_by(self._java, entries) & possible
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):

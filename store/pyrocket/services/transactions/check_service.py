@@ -24,7 +24,6 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
 
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
@@ -53,21 +52,19 @@ _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
 
 
-class CheckTarget(Protocol):
-    """A producer that can be asked."""
+@dataclass(frozen=True, eq=False)
+class CheckTarget:
+    """A producer that can be asked.
 
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        ...
+    Attributes:
+        group: The producer group.
+        room: Returns the number of requests that the producer accepts.
+        ask: Accepts a request, or returns False. The answer is a call of `Transactions.end`.
+    """
 
-    def room(self) -> int:
-        """Return the number of requests that the producer accepts."""
-        ...
-
-    def ask(self, request: CheckRequest) -> bool:
-        """Accept a request, or return False. The answer is a call of `Transactions.end`."""
-        ...
+    group: str
+    room: Callable[[], int]
+    ask: Callable[[CheckRequest], bool]
 
 
 class CheckAction(Enum):

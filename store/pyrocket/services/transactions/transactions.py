@@ -138,7 +138,7 @@ class Transactions:
         route = self._sender.route(message.topic)
         self._ensure_topics(self._engine.writer)
         to = self._half_destination(group, message, route, immunity_s)
-        return self._sender.outgoing.encode_to(message, to, origin)[0]
+        return self._sender.outgoing.encode_to(message, to, origin)
 
     def end_by_id(
         self, group: str, transaction_id: str, state: LocalTransactionState, topic: str = ""
