@@ -92,13 +92,10 @@ class Broker:
             store, put, creates_groups=auto_create_groups, holds_groups=holds_groups
         )
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
-        self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
+        is_new = POP_TOPIC not in store.topics.all()
+        self._consuming, self._polls = threading.Lock(), None if is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
         self._services, self._flushes = store.run_services(), self._writer.flush_service
-
-    @property
-    def _is_new(self) -> bool:
-        return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
         # Changes of a group's state are not cancelled together with the call that made them.

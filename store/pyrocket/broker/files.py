@@ -87,14 +87,11 @@ class WatchedFiles(Generic[_Value]):
         """
         with self._lock:
             if time.monotonic() - self._looked > _LOOK_S:
-                self._refresh()
+                self._looked, now = time.monotonic(), self._look()
+                if now != self._seen and self._rounds.run(_FAILED, self._reload):
+                    self._seen = now
+                    _log.info("reloaded: %s", ", ".join(self._paths))
             return self.value
-
-    def _refresh(self) -> None:
-        self._looked, now = time.monotonic(), self._look()
-        if now != self._seen and self._rounds.run(_FAILED, self._reload):
-            self._seen = now
-            _log.info("reloaded: %s", ", ".join(self._paths))
 
     def _reload(self) -> None:
         self.value = self._read()

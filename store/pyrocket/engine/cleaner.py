@@ -28,7 +28,6 @@ from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.recovery import StoreParts
 from pyrocket.engine.retention_rules import (
-    CleaningPlan,
     bytes_for_space,
     hold_back,
     plan_by_hand,
@@ -102,9 +101,9 @@ class Cleaner:
             self._remove_leftovers(full=self._room.is_full(policy))
             if policy is None:
                 self._warn_if_filling()
-            elif self._plan(policy).removals:
+            elif self._plan(policy):
                 with section():
-                    self.remove(self._plan(policy).removals)
+                    self.remove(self._plan(policy))
             self._room.restore_reserve()
         except (PyrocketError, OSError) as error:
             self._next_look_ms = self._clock() + _BUSY_MS
@@ -135,7 +134,7 @@ class Cleaner:
     def _clean_full(self, policy: Retention) -> None:
         if self._is_due():
             self._remove_leftovers(full=True)
-            self.remove(self._plan(policy).removals)
+            self.remove(self._plan(policy))
         self._room.check_ratio(policy)
 
     def _warn_if_filling(self) -> None:
@@ -158,7 +157,7 @@ class Cleaner:
         """
         self.refresh()
         now, policy = self._clock(), self._policy
-        left = _planned_by_hand(self._log, policy, now, hours, total_bytes).removals
+        left = _planned_by_hand(self._log, policy, now, hours, total_bytes)
         before = _minima(self._queues, self._log.first_offset())
         report = CleanReport()
         while True:
@@ -202,7 +201,7 @@ class Cleaner:
             return self._keys.index.remove_below(log_start)
         return 0
 
-    def _plan(self, policy: Retention) -> CleaningPlan:
+    def _plan(self, policy: Retention) -> tuple[Removal, ...]:
         return plan_cleaning(policy, log_files(self._log), self._room.usage(), self._clock())
 
     def _remove_leftovers(self, *, full: bool) -> None:
@@ -240,7 +239,7 @@ def preview(
     log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
     policy = config.retention or RetentionFile(layout).read()
     plan = _planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
-    removals, kept = hold_back(plan.removals, *hooks.held_from())
+    removals, kept = hold_back(plan, *hooks.held_from())
     start = removals[-1].file.start + log.file_bytes if removals else log.first_offset()
     growing = hooks.moved_by(start) if removals else set()
     queue_files = (
@@ -308,7 +307,7 @@ def _planned_by_hand(
     now_ms: int,
     hours: float | None,
     total_bytes: int | None,
-) -> CleaningPlan:
+) -> tuple[Removal, ...]:
     """Return the files that exceed the limits; the policy's limits are the default.
 
     Raises OptionError, with the code RETENTION_MISSING if no limit is set.

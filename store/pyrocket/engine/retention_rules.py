@@ -1,4 +1,4 @@
-"""Selects the log files to delete, and decides whether appends are refused, as RocketMQ does.
+"""Selects the log files to delete, as RocketMQ does.
 
 Whole files are deleted, oldest first, and never the last one:
 
@@ -8,12 +8,11 @@ Whole files are deleted, oldest first, and never the last one:
   deletes `files_per_run` each time, even if fewer would be enough);
 - at any hour, while the log is larger than `total_bytes`: files of any age.
 
-Above `full_ratio` appends are refused. Source: `DefaultMessageStore.CleanCommitLogService`.
+Above `full_ratio` appends are refused (`DiskRoom`). Source: `DefaultMessageStore.CleanCommitLogService`.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pyrocket.base.config import Retention
 from pyrocket.disk.machine import DiskUsage
@@ -25,26 +24,17 @@ EXPIRED, TOTAL_BYTES, DISK = "expired", "total bytes", "disk"
 """The reasons for which a file is deleted."""
 
 
-@dataclass(frozen=True)
-class CleaningPlan:
-    """Files to delete now, oldest first, and whether the disk is too full for appends."""
-
-    removals: tuple[Removal, ...] = ()
-    refuse_appends: bool = False
-
-
 def plan_cleaning(
     policy: Retention, files: Sequence[LogFile], disk: DiskUsage, now_ms: int
-) -> CleaningPlan:
-    """Plan an automatic cleaning; `files` are all log files, oldest first."""
+) -> tuple[Removal, ...]:
+    """Return the files that an automatic cleaning deletes now; `files` are all, oldest first."""
     oldest = files[:-1][: policy.files_per_run]
     may_expire = disk.ratio > policy.clean_ratio or local_hour(now_ms) in policy.at_hours
     hours = policy.hours if may_expire else None
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, policy.total_bytes)
     for_space = _until_free(oldest, disk.excess_over(policy.force_ratio))
-    removals = _join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: for_space})
-    return CleaningPlan(tuple(removals), disk.ratio > policy.full_ratio)
+    return tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: for_space}))
 
 
 def bytes_for_space(policy: Retention, files: Sequence[LogFile], disk: DiskUsage) -> int:
@@ -55,12 +45,12 @@ def bytes_for_space(policy: Retention, files: Sequence[LogFile], disk: DiskUsage
 
 def plan_by_hand(
     files: Sequence[LogFile], now_ms: int, *, hours: float | None, total_bytes: int | None
-) -> CleaningPlan:
-    """Plan a manual cleaning by the given limits, at any hour and for any number of files."""
+) -> tuple[Removal, ...]:
+    """Return the files that a manual cleaning deletes, at any hour and any number of them."""
     oldest = files[:-1]
     expired = _expired(oldest, hours, now_ms)
     beyond = _beyond(files, oldest, total_bytes)
-    return CleaningPlan(tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond})))
+    return tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond}))
 
 
 def hold_back(

@@ -112,9 +112,12 @@ class Sender:
         return self._seen[1]
 
     def _check_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+        """Raise TopicNotFoundError if a topic was deleted, or lost queues, after the encoding."""
         known = self._known(writer)
-        for one in batches:
-            _check_still_there(known.get(one.topic), one)
+        for batch in batches:
+            topic = known.get(batch.topic)
+            if topic is None or int(batch.queue_ids.max()) >= topic.write_queues:
+                raise _changed(batch.topic)
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for the delayed messages of the batches."""
@@ -138,21 +141,16 @@ class Sender:
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
-        topic = self._writable_topic(self._engine.writer, name)
-        return AppendRoute(topic.name, topic.write_queues)
-
-    def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
+        writer = self._engine.writer
         check_topic_name(name)
-        topic = self._known(writer).get(name)
-        if topic is None:
-            topic = self._create(writer, name)
+        topic = self._known(writer).get(name) or self._create(writer, name)
         if not topic.writable:
             raise MessageError(
                 f"topic {name!r} is not writable.",
                 remedy="To make it writable, use `store.topics.update(name, perm=6)`.",
                 code="TOPIC_NOT_WRITABLE",
             )
-        return topic
+        return AppendRoute(topic.name, topic.write_queues)
 
     def _create(self, writer: Writer, name: str) -> TopicConfig:
         if not self._config.auto_create_topics:
@@ -160,12 +158,6 @@ class Sender:
         queues = self._config.default_queues
         with writer.exclusive():
             return self._engine.create_topics([TopicConfig(name, queues, queues)])[0]
-
-
-def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
-    """Raise TopicNotFoundError if the topic was deleted, or lost queues, after the encoding."""
-    if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
-        raise _changed(encoded.topic)
 
 
 def _changed(topic: str) -> TopicNotFoundError:

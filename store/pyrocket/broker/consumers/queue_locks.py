@@ -72,7 +72,9 @@ class QueueLocks:
         """Remove the locks of a client; those of others are ignored."""
         with self._lock:
             keys = [(group, queue.topic, queue.queue_id) for queue in queues]
-            own = [key for key in keys if self._owner(key) == client_id]
+            own = [
+                key for key in keys if key in self._locks and self._locks[key].owner == client_id
+            ]
             for key in own:
                 del self._locks[key]
             if own:
@@ -83,10 +85,6 @@ class QueueLocks:
         with self._lock:
             known = self._locks.get((group, topic, queue_id))
             return None if known is None or now_ms - known.renewed_ms >= LOCK_MS else known.owner
-
-    def _owner(self, key: _Key) -> str | None:
-        known = self._locks.get(key)
-        return None if known is None else known.owner
 
     def _save(self, now_ms: int) -> None:
         self._locks = {

@@ -17,7 +17,7 @@ mistaken for a complete one.
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,10 +44,7 @@ from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.missing_files import (
-    RESTORE_FROM_BACKUP,
-    check_queues_end,
-)
+from pyrocket.index.queues.missing_files import RESTORE_FROM_BACKUP, check_queues_end
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
@@ -168,7 +165,8 @@ class _Snapshot:
                 tail = self._link_log(bound)
                 index_timestamp = self._link_keys(bound)
             if tail is not None:
-                self._copy_tail(tail, bound)
+                name, stop = file_name(tail), None if bound == WHOLE_LOG else bound - tail
+                copies.copy(self._layout.commit_log / name, draft.commit_log / name, stop)
             ends = {key: self._copy_queue(*key, bound) for key in self._queues.on_disk()}
             self._finish(bound, index_timestamp, ends)
             if bound != WHOLE_LOG and self._reader.position().structure != structure:
@@ -229,11 +227,6 @@ class _Snapshot:
         """
         return bound == WHOLE_LOG and self._layout.abort.exists()
 
-    def _copy_tail(self, start: int, bound: int) -> None:
-        name = file_name(start)
-        end = None if bound == WHOLE_LOG else bound - start
-        self._copies.copy(self._layout.commit_log / name, self._draft.commit_log / name, end)
-
     def _link_keys(self, bound: int) -> int:
         """Link the full index files; return the checkpoint's index timestamp."""
         stored = 0
@@ -284,8 +277,8 @@ class _Snapshot:
             save_cursors(draft, self._cursors)
             save_transaction_cursors(draft, self._cursors)
         self._copies.sync_links()
-        for folder in _folders(draft.root):
-            io.sync_directory(folder)
+        for folder, _, _ in os.walk(draft.root, topdown=False):
+            io.sync_directory(Path(folder))
 
     def _last_stored(self, bound: int) -> int:
         """Return the store time of the last queue entry, or of the last file's start if later.
@@ -303,8 +296,3 @@ def _size_of(layout: Layout) -> int:
     """Return the size of all log and queue files in bytes."""
     files = (*layout.commit_log.glob("*"), *layout.consume_queues.glob("*/*/*"))
     return sum(file.stat().st_size for file in files)
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    for folder, _, _ in os.walk(root, topdown=False):
-        yield Path(folder)

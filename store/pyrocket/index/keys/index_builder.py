@@ -319,20 +319,15 @@ class IndexBuilder:
     def _build_slice(self) -> int:
         """Index the next slice from pending keys or the log; return its length in the log."""
         self.files.check()
-        start, header, end = self._next_offset(), self._pending.header(), self._page[DISPATCHED]
+        # Without files, indexing continues after the part of the log that is known to have no keys.
+        reached = self._page[INDEXED] if self.files.names else self._keyless_until
+        start, header = max(reached, self._log.first_offset()), self._pending.header()
+        end = self._page[DISPATCHED]
         if start < header.end <= end:
             if header.start <= start and self._put_pending(header, start):
                 return header.end - start
             end = header.start if start < header.start else end
         return self._index_log(start, end) - start
-
-    def _next_offset(self) -> int:
-        """Return the log offset at which indexing continues.
-
-        Without files, that is the end of the part of the log known to have no keys.
-        """
-        first = self._log.first_offset()
-        return max(self._page[INDEXED] if self.files.names else self._keyless_until, first)
 
     def _put_pending(self, header: PendingHeader, start: int) -> bool:
         """Add the pending keys starting at log offset `start`; return False if they are missing."""

@@ -167,30 +167,22 @@ class KeyIndex:
         name = table_name(now_ms)
         if name <= previous_name:
             name = name_after(previous_name)
-        begin = IndexHeader(
-            previous.end_timestamp,
-            previous.end_timestamp,
-            previous.end_offset,
-            previous.end_offset,
-        )
-        self._install(name, begin.encode())
-        return name
+        end_ms, end = previous.end_timestamp, previous.end_offset
+        header = IndexHeader(end_ms, end_ms, end, end).encode()
 
-    def _install(self, name: str, header: bytes) -> None:
+        def announce(descriptor: int) -> None:
+            if self._created is not None:
+                self._created(name, os.fstat(descriptor).st_ino)
+
         io.make_directory(self._folder)
         io.make_directory(self._scratch)
         io.install_file(
-            self.path(name),
-            self._scratch,
-            [(0, header)],
+            *(self.path(name), self._scratch, [(0, header)]),
             length=self._geometry.file_bytes,
-            before_rename=lambda descriptor: self._announce(name, descriptor),
+            before_rename=announce,
             fails_store=True,
         )
-
-    def _announce(self, name: str, descriptor: int) -> None:
-        if self._created is not None:
-            self._created(name, os.fstat(descriptor).st_ino)
+        return name
 
     def search(
         self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFileInfo] | None = None

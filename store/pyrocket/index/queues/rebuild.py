@@ -141,7 +141,9 @@ class _Recovery:
 
     def run(self) -> Rebuilt:
         if self.page[FAILED]:
-            self._drop_cached()
+            # After a failed fsync: reads have to return what is on disk.
+            for run in (self.log.run, *self._runs()):
+                run.drop_cached()
         whole = self.log.run.ignoring_empty_tail()
         try:
             log = CommitLog(whole, self.log.sealed)
@@ -173,7 +175,8 @@ class _Recovery:
         Changes no file. Raises StoreDamagedError unless the log is intact except for its tail.
         """
         check_files(self.log.run, RESTORE_FILE)
-        self._check_queue_files()
+        for run in self._runs():
+            check_lengths(run.ignoring_empty_tail(), REBUILD_QUEUES)
         start = recovery_start(self.log, self.evidence.checkpoint, clean=self.evidence.clean)
         end, stored = valid_end(self.log, start, self._density(), self.evidence.durable)
         missing = check_tail(self.log, end, replace(self.evidence.durable, since_ms=stored))
@@ -226,15 +229,6 @@ class _Recovery:
         """Yield the files of every queue."""
         for key in self.queues.on_disk():
             yield self.queues.get(*key).run
-
-    def _drop_cached(self) -> None:
-        """Drop cached pages after a failed fsync, so that reads return what is on disk."""
-        for run in (self.log.run, *self._runs()):
-            run.drop_cached()
-
-    def _check_queue_files(self) -> None:
-        for run in self._runs():
-            check_lengths(run.ignoring_empty_tail(), REBUILD_QUEUES)
 
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()
