@@ -8,7 +8,8 @@ Whole files are deleted, oldest first, and never the last one:
   deletes `files_per_run` each time, even if fewer would be enough);
 - at any hour, while the log is larger than `total_bytes`: files of any age.
 
-Above `full_ratio` appends are refused (`DiskRoom`). Source: `DefaultMessageStore.CleanCommitLogService`.
+Above `full_ratio` appends are refused (`DiskRoom`).
+Source: `DefaultMessageStore.CleanCommitLogService`.
 """
 
 import time

@@ -105,9 +105,9 @@ def test_the_last_file_is_never_deleted():
 
 def test_a_run_deletes_a_limited_number_of_files():
     many = files(*[1000] * 30)
-    assert len(plan_cleaning(Retention(), many, ROOMY, FOUR).removals) == 10
-    assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR).removals) == 3
-    assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None).removals) == 30
+    assert len(plan_cleaning(Retention(), many, ROOMY, FOUR)) == 10
+    assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR)) == 3
+    assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None)) == 30
 
 
 def test_above_the_total_bytes_the_oldest_files_are_deleted_at_any_hour():
