@@ -150,7 +150,6 @@ class Access:
             raise _no_right(user, str(need))
 
     def has(self, user: str, need: Need) -> bool:
-        """Whether the user has the right."""
         if need.kind == STORE:
             mine = [rule for rule in self.rules if _matches(user, rule.users)]
             allowed = any(ADMIN in rule.allow and "*" in rule.topics for rule in mine)

@@ -160,16 +160,13 @@ class Broker:
 
     @property
     def store(self) -> Store:
-        """The store."""
         return self._store
 
     @property
     def path(self) -> Path:
-        """The directory of the store."""
         return self._store.path
 
     def running(self) -> RunningState:
-        """Return the broker's current state."""
         return running_state(self._store.path, self._writer.cleaner.is_full)
 
     @property

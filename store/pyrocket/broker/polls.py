@@ -155,11 +155,9 @@ class Polls:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._closed = True
         self._changed.set()
         self._thread.join()

@@ -98,12 +98,10 @@ class StoreSink:
         )
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Delete staged rows that will not be published."""
         _check_names(staged)
         self._store.sink.discard(staged)
 
     def flush(self) -> None:
-        """Flush everything appended before the call."""
         self._store.flush()
 
     def close(self) -> None:

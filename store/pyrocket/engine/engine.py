@@ -25,7 +25,6 @@ class lazy_property(cached_property[T]):  # noqa: N801  as `cached_property` is 
     """A `cached_property` that is computed once even if several threads access it at once."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the value; computed at the first access."""
         with _making:
             return super().__get__(instance, owner)
 

@@ -101,7 +101,6 @@ class MessageEncoder:
 
     @property
     def max_message_bytes(self) -> int:
-        """The maximum length of a body."""
         return self._config.max_message_bytes
 
     def encode_rows(
@@ -434,7 +433,6 @@ class UniqueIds:
         self._prefix = np.frombuffer(prefix, np.uint8)
 
     def column(self, count: int) -> pa.StringArray:
-        """Return `count` new ids."""
         first = self._reserve(count)
         rows = np.empty((count, 16), np.uint8)
         rows[:, :10] = self._prefix
@@ -443,7 +441,6 @@ class UniqueIds:
         return hex_column(rows)
 
     def one(self) -> str:
-        """Return one new id."""
         number = self._reserve(1)
         return (self._prefix.tobytes() + number.to_bytes(6, "big")).hex().upper()
 

@@ -251,7 +251,6 @@ class Reader:
         return offset_by_time(self.log, queue, known.minimum, known.maximum, timestamp_ms)
 
     def close(self) -> None:
-        """Close all files."""
         self.files.close()
         if self._state is not None:
             self._state.close()
@@ -351,7 +350,6 @@ class Reader:
         return self._durable_end if state.is_recovering() else 0
 
     def _wait_for_recovery(self) -> None:
-        """Wait for a recovery in progress."""
         state = self._state
         if state is not None and state.is_recovering(lock_identity(self._layout.lock)):
             self._poll_recovery(state)

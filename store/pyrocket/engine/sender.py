@@ -35,7 +35,6 @@ class Sender:
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
     def append(self, message: Message) -> SendResult:
-        """Append one message."""
         writer = self._engine.writer
         if not isinstance(message, Message):
             check_message_kinds(message)

@@ -215,7 +215,6 @@ class ServiceThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has not ended."""
         return self._thread.is_alive()
 
     def __enter__(self) -> "ServiceThread":

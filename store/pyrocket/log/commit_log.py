@@ -42,7 +42,6 @@ class CommitLog:
 
     @property
     def file_bytes(self) -> int:
-        """Size of each file."""
         return self.run.file_bytes
 
     @property

@@ -125,7 +125,6 @@ class Flusher:
             self._lock.event.notify(1, _GATHERING)
 
     def close(self) -> None:
-        """Close the lock's file."""
         self._lock.close()
 
     def _become_leader(self, target: int, deadline: float, wait_ms: int) -> bool:

@@ -165,7 +165,6 @@ class Topics:
         self._own_cache: tuple[object, _Own] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
-        """Return every topic by name."""
         stamp = self.table.stamp(), file_stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
             own, table = self._own(), self.table.read()

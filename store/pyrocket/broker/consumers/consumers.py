@@ -88,7 +88,6 @@ class Consumers:
         return self.members.heartbeat(heartbeat, self.ages())
 
     def leave(self, client_id: str, group: str) -> None:
-        """Remove a client from a group."""
         self.members.unregister(client_id, group)
         if self.held is not None and not self.members.ids(group, self.ages()):
             self.held.release(group)
@@ -143,7 +142,6 @@ class Consumers:
         return config is not None and 0 <= queue.queue_id < config.read_queues
 
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
-        """Remove the locks of a client."""
         self.locks.unlock(group, client_id, queues, self.ages())
 
     def check_filter(self, topic: str, subscription: Subscription) -> None:

@@ -140,7 +140,6 @@ class Members:
         return [name for name in names if self._live(name, now_ms)]
 
     def is_member(self, client_id: str, incarnation: str, group: str, now_ms: int) -> bool:
-        """Whether a client is a live member of a group."""
         known = self._live(group, now_ms).get(client_id)
         return known is not None and known.incarnation == incarnation
 
@@ -210,7 +209,6 @@ class HeldGroups:
                 lock.close()
 
     def close(self) -> None:
-        """Release all groups."""
         for group in [*self._held]:
             self.release(group)
 

@@ -60,7 +60,6 @@ class Pulls:
         return self._last.get((group, topic, queue_id), 0)
 
     def forget(self, group: str) -> None:
-        """Forget the last pulls of a deleted group."""
         for key in [*self._last]:
             if key[0] == group:
                 self._last.pop(key, None)

@@ -296,7 +296,6 @@ class IndexBuilder:
         return self.index.full_until()
 
     def close(self) -> None:
-        """Close the file of pending keys."""
         self._pending.close()
 
     def _build_all(self) -> None:

@@ -87,7 +87,6 @@ class KeyIndex:
         return None
 
     def path(self, name: str) -> Path:
-        """Return the path of a file."""
         return self._folder / name
 
     def open(self, name: str, *, writable: bool = False) -> IndexFile:
@@ -95,7 +94,6 @@ class KeyIndex:
         return IndexFile(self.path(name), self._geometry, writable=writable)
 
     def header(self, name: str) -> IndexHeader:
-        """Return the header of one file."""
         with self.open(name) as file:
             return file.header()
 

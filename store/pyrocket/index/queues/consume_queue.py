@@ -210,7 +210,6 @@ class ConsumeQueue:
         return True
 
     def drop(self) -> None:
-        """Delete all files."""
         for start in reversed(self.run.starts()):
             self.run.remove(start)
         self._hint = 0

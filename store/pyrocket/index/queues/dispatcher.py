@@ -246,7 +246,6 @@ class QueuePart:
 
     @property
     def queue(self) -> tuple[str, int]:
-        """Topic and queue id."""
         return self.topic, self.queue_id
 
     def keeping(self, found: Entries, rows: Bools) -> "QueuePart":
@@ -258,7 +257,6 @@ class QueuePart:
         return replace(self, entries=entries)
 
     def since(self, offset: int) -> "QueuePart":
-        """Return the records from a queue offset on."""
         return self._of(self.offsets >= offset) if offset else self
 
     def since_restart(self, begin: int) -> "QueuePart":

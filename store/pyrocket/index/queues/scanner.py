@@ -54,7 +54,6 @@ class _Positions:
     tags_codes: Ints
 
     def part(self, rows: slice) -> "_Positions":
-        """Return the positions of some rows."""
         arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
         return _Positions(self.entries, *(array[rows] for array in arrays))
 

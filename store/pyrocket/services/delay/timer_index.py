@@ -235,7 +235,6 @@ class TimerIndex:
         return sorted(start for start in map(parse_file_name, names) if start is not None)
 
     def make(self) -> None:
-        """Create the folder."""
         io.make_directory(self._folder)
 
     def add(self, entries: TimerEntries) -> None:
@@ -352,7 +351,6 @@ class TimerIndex:
                 io.unlink(self._path(start))
 
     def clear(self) -> None:
-        """Delete all files."""
         self.tally.remove()
         for start in self.starts():
             io.unlink(self._path(start))

@@ -34,7 +34,6 @@ class Decision:
     level: int = logging.ERROR
 
     def log(self) -> None:
-        """Log the remark."""
         if self.remark:
             _log.log(self.level, "%s", self.remark)
 

@@ -245,15 +245,12 @@ class StoreStaging:
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store."""
         return self._engine.identity.store_id
 
     def completed(self, name: str) -> None:
-        """Restart the file's age."""
         self._area.set_time(name, self._engine.clock())
 
     def queues_of(self, topic: str) -> int:
-        """Return the write queues of a topic; publishing creates the topic if it is missing."""
         check_topic_name(topic)
         topics, config = self._engine.topics, self._engine.config
         known = topics.all().get(topic)
