@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from pyrocket.values.transactions import LocalTransactionState as LocalTransactionState
     from pyrocket.values.transactions import TransactionListener as TransactionListener
     from pyrocket.values.transactions import TransactionSendResult as TransactionSendResult
-    from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
+    from pyrocket.views.pending import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.views import Views as Views
     from pyrocket.wire.channel import Credentials as Credentials
     from pyrocket.wire.channel import read_credentials as read_credentials

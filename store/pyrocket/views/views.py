@@ -22,8 +22,7 @@ from pyrocket.values.source import (
     ViewPart,
 )
 from pyrocket.views.commit_log import log_parts, read_log
-from pyrocket.views.parts import VIEW_COLUMNS
-from pyrocket.views.pending import PendingKind, PendingMessages
+from pyrocket.views.pending import VIEW_COLUMNS, PendingKind, PendingMessages
 from pyrocket.views.retries import (
     pending_retry_parts,
     read_pending_retries,

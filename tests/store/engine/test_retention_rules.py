@@ -6,8 +6,7 @@ import pytest
 from pyrocket.base.config import Retention
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage
-from pyrocket.engine.disk_room import DiskRoom
-from pyrocket.engine.retention_rules import (
+from pyrocket.engine.cleaner import (
     DISK,
     EXPIRED,
     TOTAL_BYTES,
@@ -15,6 +14,7 @@ from pyrocket.engine.retention_rules import (
     plan_by_hand,
     plan_cleaning,
 )
+from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.errors import OptionError
 from pyrocket.values.admin import LogFile
 

@@ -30,6 +30,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.services.delay.copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.pending_timers import (
     PendingTimers,
     TimerProgress,
@@ -37,7 +38,6 @@ from pyrocket.services.delay.pending_timers import (
     cursor_of,
     read_pending,
 )
-from pyrocket.services.delay.timer_copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.timer_index import (
     HOUR_MS,
     TIMERS_DAMAGED,

@@ -33,9 +33,9 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.services.delay.copies import copies_to_keep
 from pyrocket.services.delay.java_handover import JavaHandover
 from pyrocket.services.delay.pending_timers import TimerProgress, read_pending, read_second
-from pyrocket.services.delay.timer_copies import copies_to_keep
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.timer_service import TimerService
 from pyrocket.values.message import Message, StoredMessage
