@@ -55,10 +55,7 @@ _V4_BYTES = 4
 
 
 class Broker:
-    """Serves a store that is open for writing.
-
-    Every method is synchronous and may be called by any thread.
-    """
+    """Serves a store that is open for writing. Its methods are synchronous and thread-safe."""
 
     def __init__(
         self,

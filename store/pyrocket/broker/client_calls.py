@@ -32,10 +32,7 @@ accepts it. Called by any thread, and must not block.
 
 
 class ClientCalls:
-    """The calls to one broker, and those of their methods that no part of it has.
-
-    Safe to share between threads.
-    """
+    """The calls to one broker, and what no part of it has. Safe to share between threads."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._consumers = broker, broker.consumers

@@ -130,10 +130,7 @@ _Place = tuple[str, str, int | None]
 
 @dataclass(frozen=True)
 class ParkedPoll(Generic[_Waiter]):
-    """A long poll of a group on one queue or all queues of a topic.
-
-    waiter: The object by which the caller answers the poll.
-    """
+    """A long poll of a group on one queue or on all of a topic; `waiter` answers it."""
 
     group: str
     topic: str

@@ -47,10 +47,7 @@ from pyrocket.log.record_walk import walk_all
 
 @dataclass(frozen=True)
 class Streamed:
-    """The result of a streamed append: [start, end) of the log.
-
-    `appended` is None if there were too many keys to keep in memory.
-    """
+    """A streamed append of [start, end) of the log; `appended` is None for too many keys."""
 
     start: int
     end: int

@@ -351,10 +351,7 @@ def preview(
 
 
 def _minima(queues: QueueTable, log_start: int) -> dict[tuple[str, int], int]:
-    """Return the minimum offset of each queue if the log begins at `log_start`.
-
-    Queues of services and damaged queues are left out.
-    """
+    """Return the minimum offset by queue for a log start; not of services and damaged queues."""
     found = {}
     for topic, queue_id in queues.on_disk():
         if topic not in CLOSED_TO_SENDERS and not topic.lower().startswith(SYSTEM_PREFIX):

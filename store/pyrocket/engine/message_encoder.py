@@ -176,10 +176,7 @@ class MessageEncoder:
     def encode_message(
         self, message: Message, route_to: AppendRoute, origin: Origin | None = None
     ) -> EncodedMessage:
-        """Return one message as a record; a delayed message becomes a record for a system topic.
-
-        Raises MessageError.
-        """
+        """Return a message as a record, of a system topic if it is delayed. Raises MessageError."""
         check_message(message, self.max_message_bytes)
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())

@@ -223,14 +223,6 @@ class Reader:
         """Return the message's store time in epoch ms. Raises OffsetOutOfRangeError."""
         return store_time(self.log, self._queues.get(topic, queue_id), offset)
 
-    def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of all queues that have files, also those of missing topics."""
-        return self._queues.on_disk()
-
-    def queues_of(self, topic: str) -> list[int]:
-        """Return the ids of the topic's queues that have files."""
-        return self._queues.of_topic(topic)
-
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
         """Return the log range that contains [start, end), and the messages' approximate size.
 

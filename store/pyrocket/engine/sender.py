@@ -72,10 +72,7 @@ class GroupAppend:
     def append(
         self, writer: Writer, batches: Sequence[EncodedBatch], *, whole: bool = False
     ) -> list[Appended]:
-        """Append the batches as one: all become visible together, or none.
-
-        With `whole`, this also holds after a power loss.
-        """
+        """Append all batches or none; with `whole`, this also holds after a power loss."""
         entry = _Entry(batches, whole)
         self._waiting.append(entry)
         with self._leading:

@@ -232,10 +232,7 @@ class Writer:
     def append_streamed(
         self, chunks: Iterable[Chunk], preface: Preface | None = None, *, total_bytes: int = 0
     ) -> Streamed:
-        """Append chunks of `total_bytes` as one atomic batch; requires the write lock.
-
-        See `Appender.append_streamed`.
-        """
+        """Append `total_bytes` as one batch; requires the write lock. See the appender's method."""
         self.cleaner.make_room(total_bytes)
         self._mark_in_use()
         streamed = self._appender.append_streamed(chunks, preface)
@@ -246,10 +243,7 @@ class Writer:
         return streamed
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Set service cursors (field → value) atomically, even if the process is killed.
-
-        Requires the write lock.
-        """
+        """Set service cursors (field → value) atomically despite a kill. Needs the write lock."""
         self._mark_in_use()
         self.page.record_intent(self.page[PUBLISHED], moves)
         self.page.apply_intent()
@@ -277,10 +271,6 @@ class Writer:
     def structure_changed(self) -> None:
         """Notify all processes that topics or files were created or deleted."""
         self._parts.structure_changed()
-
-    def forget_queues(self) -> None:
-        """Close the open files of all queues, before some are deleted."""
-        self._queues.close()
 
     def flush(self) -> None:
         """Flush all records published before the call; see `Flusher.flush`."""

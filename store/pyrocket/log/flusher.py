@@ -265,10 +265,7 @@ class FlushPolicy:
     thorough_ms: int
 
     def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
-        """Whether to flush `dirty_bytes`.
-
-        `elapsed_ms` is the time since the last flush or since the first dirty byte.
-        """
+        """Whether to flush dirty bytes, this time after the last flush or the first dirty byte."""
         if dirty_bytes <= 0 or elapsed_ms < self.interval_ms:
             return False
         return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES

@@ -25,10 +25,7 @@ _Starts = dict[str, dict[str, GroupStart]]
 
 
 class GroupStartFile:
-    """The file of one store, which is read only if it has changed.
-
-    Raises StoreDamagedError if the file cannot be parsed.
-    """
+    """The file of one store, read only if it has changed. Raises StoreDamagedError if invalid."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.group_starts, layout.scratch

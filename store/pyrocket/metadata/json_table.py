@@ -101,8 +101,7 @@ class JsonTable(Generic[_Table]):
         if {main, backup} <= {MISSING, EMPTY}:
             if EMPTY in (main, backup):
                 self._warn(f"{main}, and its backup {backup}: the table is empty")
-            content: Content = {}
-            return content, self._parse(content), False
+            return {}, self._parse({}), False
         raise StoreDamagedError(f"{self._path} {main}, and its backup {backup}.", remedy=BY_HAND)
 
     def _attempt(self, path: Path) -> tuple[Content, _Table] | str:

@@ -191,10 +191,7 @@ class Topics:
         )
 
     def remembered(self) -> dict[str, TopicConfig]:
-        """Return the topics in `pyrocket/topics.json`; a broker may have deleted some.
-
-        Raises StoreDamagedError.
-        """
+        """Return the topics in pyrocket's file, even deleted ones. Raises StoreDamagedError."""
         return {name: TopicConfig(name, *entry) for name, entry in self._own().known.items()}
 
     def ended_at(self, name: str, queue_id: int) -> int:

@@ -164,7 +164,8 @@ class Consumption:
 
     def queues(self, prefix: str) -> list[tuple[str, int]]:
         """Return topic and queue id of all queues whose topics have a prefix."""
-        return [place for place in self._reader.queues_on_disk() if place[0].startswith(prefix)]
+        on_disk = self._reader.files.queues.on_disk()
+        return [queue for queue in on_disk if queue[0].startswith(prefix)]
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time of a message, epoch ms. Raises OffsetOutOfRangeError."""
@@ -281,10 +282,7 @@ class Consumption:
         self._engine.writer.flush()
 
     def committed(self) -> dict[tuple[str, str], OffsetsByQueue]:
-        """Return all committed offsets by (topic, group); the file is read only if it has changed.
-
-        The result must not be modified.
-        """
+        """Return all offsets by (topic, group), read if the file has changed; never modify them."""
         stamp = self.committed_stamp()
         if self._committed[0] != stamp:
             self._committed = stamp, self._offsets.all()

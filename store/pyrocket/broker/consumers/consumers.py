@@ -105,11 +105,15 @@ class Pulls:
 
 def check_queue(storage: Consumption, queue: MessageQueue) -> None:
     """Raise QueueNotFoundError unless a queue exists."""
-    topic = storage.topic(queue.topic)
-    if topic is None or not 0 <= queue.queue_id < topic.read_queues:
+    if not _exists(storage, queue):
         raise QueueNotFoundError(
             f"{queue} does not exist.", remedy="It was deleted; ask for the route again."
         )
+
+
+def _exists(storage: Consumption, queue: MessageQueue) -> bool:
+    topic = storage.topic(queue.topic)
+    return topic is not None and 0 <= queue.queue_id < topic.read_queues
 
 
 @lru_cache
@@ -208,10 +212,7 @@ class Consumers:
         return starts.first_offset(queue.topic, queue.queue_id, start)
 
     def group(self, name: str) -> GroupConfig:
-        """Return a group; a missing one is created if the broker creates groups.
-
-        Raises GroupNotFoundError, GroupNameError.
-        """
+        """Return a group, or create it if allowed. Raises GroupNotFoundError, GroupNameError."""
         config = self._storage.group(name)
         if config is None and not self._creates_groups:
             raise no_group(name)
@@ -228,12 +229,8 @@ class Consumers:
         check_client_id(client_id)
         if self._storage.group(group) is None:
             raise no_group(group)
-        there = [queue for queue in queues if self._exists(queue)]
+        there = [queue for queue in queues if _exists(self._storage, queue)]
         return self.locks.lock(group, client_id, there, self.ages())
-
-    def _exists(self, queue: MessageQueue) -> bool:
-        config = self._storage.topic(queue.topic)
-        return config is not None and 0 <= queue.queue_id < config.read_queues
 
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         self.locks.unlock(group, client_id, queues, self.ages())
@@ -351,10 +348,7 @@ class Consumers:
         return converted(self._append(ReceivedRecords({}, [copy])), _check_stored)
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
-        """Return the copy for the retry topic; None if it would be too long.
-
-        level: The delay level; 0 for the delay of the group.
-        """
+        """Return the copy for the retry topic, None if too long; level 0 is the group's delay."""
         levels = self._storage.delay_levels_ms
         if level == 0 and config.backoff == Backoff():
             level = _FIRST_LEVEL + record.reconsume_times

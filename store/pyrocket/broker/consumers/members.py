@@ -31,10 +31,7 @@ class _Member:
 
 
 class Members:
-    """The members of all groups, kept in memory. Safe to share between threads.
-
-    All times are those of `steady_clock`.
-    """
+    """The members of all groups, with times of `steady_clock`. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,10 +173,7 @@ class Members:
 
 
 class HeldGroups:
-    """The groups whose members are all in this process, which uses no broker process.
-
-    Safe to share between threads.
-    """
+    """The groups consumed by this process without a broker. Safe to share between threads."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` has a lock file for each group."""

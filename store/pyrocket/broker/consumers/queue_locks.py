@@ -32,10 +32,7 @@ class _Lock:
 
 
 class QueueLocks:
-    """The locks of one store's queues. Safe to share between threads.
-
-    All times are those of `steady_clock`.
-    """
+    """The locks of one store's queues, by `steady_clock`. Safe to share between threads."""
 
     def __init__(self, layout: Layout, now_ms: int) -> None:
         """Load the owners that were saved before a restart; none if the file is invalid."""

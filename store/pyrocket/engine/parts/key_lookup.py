@@ -311,10 +311,7 @@ class Lookup:
         return None if bound == WHOLE_LOG else self._reader.position().structure
 
     def _record_at(self, offset: int, bound: int) -> Record | None:
-        """Return the record that starts at `offset` and ends at or before `bound`, or None.
-
-        Raises StoreDamagedError if it is corrupt.
-        """
+        """Return the record at `offset` that ends by `bound`, or None. Raises StoreDamagedError."""
         if offset < 0:
             return None
         try:

@@ -153,7 +153,7 @@ class TopicAdmin:
         return sorted({*range(count), *on_disk})
 
     def _remove_queues(self, name: str) -> None:
-        self._engine.writer.forget_queues()
+        self._engine.writer.files.queues.close()
         folder = self._layout.topic_queues(name)
         if folder.exists():
             doomed = self._layout.scratch / uuid.uuid4().hex

@@ -321,10 +321,7 @@ class IndexCoverage:
         self._confirmed: dict[_Place, IndexFileInfo] = {}
 
     def contiguous_prefix(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the files before the first gap in which keys may be missing.
-
-        Keys may be missing wherever the log cannot be read.
-        """
+        """Return the files before the first gap that may lack keys, such as an unreadable log."""
         while True:
             first = self._log.first_offset()
             count = self._contiguous_count(first, files)

@@ -318,10 +318,7 @@ def _entries(runs: Sequence[Run]) -> Entries | None:
 
 
 def _records(log: CommitLog, entries: Entries) -> RecordFields:
-    """Return the records of entries that are in log order.
-
-    Raises StoreDamagedError, FileNotFoundError.
-    """
+    """Return the records of entries in log order. Raises StoreDamagedError, FileNotFoundError."""
     offsets = entries["physical_offset"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
     ends = offsets + sizes

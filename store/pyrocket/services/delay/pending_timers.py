@@ -82,10 +82,7 @@ class TimerProgress:
 def read_pending(
     index: TimerIndex, progress: TimerProgress, more: Iterable[TimerEntries] = ()
 ) -> PendingTimers:
-    """Return the pending timers of the index together with `more`.
-
-    Raises StoreDamagedError if the index lacks entries.
-    """
+    """Return the pending timers of the index and of `more`. Raises StoreDamagedError."""
     low = slot_start(max(progress.cursor[0], 1))
     tally = index.tally.read(progress.queue_offset)
     index.check(tally, progress.cursor[0])
@@ -116,10 +113,7 @@ def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> Pend
 
 
 def are_live(entries: TimerEntries) -> Bools:
-    """Return a mask of the entries that are neither cancelled nor replaced.
-
-    All entries of each second that occurs must be passed.
-    """
+    """Return which entries are not cancelled or replaced; needs all entries of their seconds."""
     copies = entries["copies"]
     alive = np.asarray(copies != CANCELS)
     if not copies.any():

@@ -311,10 +311,7 @@ class TimerIndex:
         self.tally.write(timed, hours)
 
     def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
-        """Overwrite the chosen entries of all or some files with zeros; return their number.
-
-        Durable only after `sync`.
-        """
+        """Overwrite chosen entries with zeros; return their number. Durable only after `sync`."""
         return sum(self._erase(int(start), choose) for start in starts or self.starts())
 
     def _erase(self, start: int, choose: Chosen) -> int:

@@ -30,19 +30,11 @@ _AT_ONCE = 65_536
 
 def read_timers(
     log: CommitLog, queue: ConsumeQueue, start: int, stop: int
-) -> Iterator[TimerEntries]:
-    """Yield the timers at the queue offsets [start, stop), a few thousand at a time.
+) -> Iterator[tuple[TimerEntries, Ints]]:
+    """Yield the timers at the queue offsets [start, stop), and their store times, epoch ms.
 
     A damaged record, or a record whose log file was deleted, is skipped.
     """
-    for entries, _ in read_timers_with_times(log, queue, start, stop):
-        yield entries
-
-
-def read_timers_with_times(
-    log: CommitLog, queue: ConsumeQueue, start: int, stop: int
-) -> Iterator[tuple[TimerEntries, Ints]]:
-    """Yield the same entries with their store times, epoch ms."""
     while start < stop:
         entries = queue.entries(start, min(stop, start + _AT_ONCE))
         if not len(entries):
@@ -144,7 +136,7 @@ def read_undelivered(
     searched for their copies, starting at their due time.
     """
     cursor, uncertain = progress.cursor, [np.zeros(0, TIMER_ENTRY)]
-    for entries, stored in read_timers_with_times(log, queue, start, progress.queue_offset):
+    for entries, stored in read_timers(log, queue, start, progress.queue_offset):
         ahead = are_after(entries, cursor)
         late = ~ahead & (entries["queue_offset"] > cursor[1]) & (stored >= cursor[0])
         past = ahead & (entries["due"] <= page[STORE_TIME])

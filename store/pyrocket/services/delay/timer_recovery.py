@@ -122,7 +122,7 @@ class _Recovery:
 
     def _take_in(self, stop: int) -> None:
         hours: Hours = {}
-        for entries in read_timers(self._log, self._queue, self._queue_offset, stop):
+        for entries, _ in read_timers(self._log, self._queue, self._queue_offset, stop):
             entries = entries[~self._is_delivered(entries)]
             entries["due"] = np.maximum(entries["due"], self._cursor[0])
             self._index.add(seal(entries))

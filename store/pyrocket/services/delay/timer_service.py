@@ -172,7 +172,7 @@ class TimerService:
         The entry of a timer that is due before the read position gets the read position's due time.
         """
         queue = self._queues.get(TIMER_TOPIC, 0)
-        for entries in read_timers(self.log, queue, start, stop):
+        for entries, _ in read_timers(self.log, queue, start, stop):
             old = entries["queue_offset"] < progress.queue_offset
             entries = entries[~old | are_after(entries, progress.cursor)]
             entries["due"] = np.maximum(entries["due"], progress.cursor[0])

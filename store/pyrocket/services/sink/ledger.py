@@ -82,10 +82,7 @@ _OF_BATCH = ("rows", "bytes", "content_bytes", "content", "version")
 
 @dataclass
 class _State:
-    """Entries by key, from the records before `next`.
-
-    last: log offset of the last of these records; -1 if there are none.
-    """
+    """Entries by key, from the records before `next`; `last` is the last one's offset or -1."""
 
     next: int
     last: int

@@ -148,10 +148,7 @@ class _BatchTopics:
         self._delays = DelayRouter(engine.config)
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics before the append, to keep its exclusive section short.
-
-        Raises the errors of `ensure`.
-        """
+        """Create missing topics before the append, which is then short. Raises as `ensure` does."""
         if lacking_topics(self._queues(staged, used), self._topics.all()):
             with self._engine.writer.exclusive():
                 self.ensure(staged, used)

@@ -89,10 +89,7 @@ class Sink:
         return Published(0, 0, decision.drop, self._engine.reader.position().published)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
-        """Publish rows of a batch without identity; a retry would publish them again.
-
-        Otherwise like `publish`.
-        """
+        """Publish rows without identity, which a retry would repeat. Otherwise like `publish`."""
         _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
         if not with_rows:

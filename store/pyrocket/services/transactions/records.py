@@ -71,10 +71,7 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
 
 
 def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
-    """Return copies of half messages that a check appends to the half queue.
-
-    As in RocketMQ, their flag and reconsumeTimes are 0.
-    """
+    """Return a check's copies of half messages, with flag and reconsumeTimes 0 as in RocketMQ."""
     return [
         _copies(piece, rows, HALF_TOPIC, Changes(properties=blocks, forget=True))
         for piece, rows, blocks in _changed(reader, changes)
