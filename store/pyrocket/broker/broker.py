@@ -280,12 +280,9 @@ def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:
     and the disk is examined by the same rules. Raises FileNotFoundError.
     """
     layout = Layout(path)
-    page = SharedState(layout.state, writable=False)
-    try:
+    with closing(SharedState(layout.state, writable=False)) as page:
         published, flushed, dispatched = page[PUBLISHED], page[FLUSHED], page[DISPATCHED]
         failed = bool(page[FAILED])
-    finally:
-        page.close()
     full = _is_disk_full(layout) if is_disk_full is None else is_disk_full
     return RunningState(published, flushed, dispatched, failed, full)
 

@@ -236,11 +236,7 @@ class Polls:
         self._thread.start()
 
     def appended(self) -> None:
-        """Check for new messages after an append.
-
-        Without parked polls this does nothing, because a poll checks for messages when it is
-        parked.
-        """
+        """Look for new messages after an append; a poll looks for itself when it is parked."""
         if len(self.holds):
             self._changed.set()
 

@@ -164,10 +164,7 @@ class Appender:
         return start
 
     def roll_forward(self) -> None:
-        """Erase reserved bytes that were not published, and dispatch published records.
-
-        Raises StoreFailedError after a failed write or fsync.
-        """
+        """Erase unpublished bytes, dispatch published records. Raises StoreFailedError."""
         state = self._state
         if state[FAILED]:
             raise failed_before()

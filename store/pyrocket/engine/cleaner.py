@@ -396,10 +396,7 @@ def _planned_by_hand(
     hours: float | None,
     total_bytes: int | None,
 ) -> tuple[Removal, ...]:
-    """Return the files that exceed the limits; the policy's limits are the default.
-
-    Raises OptionError, with the code RETENTION_MISSING if no limit is set.
-    """
+    """Return the files beyond the limits, or the policy's. Raises OptionError."""
     if hours is None and total_bytes is None and policy is not None:
         hours, total_bytes = policy.hours, policy.total_bytes
     if hours is None and total_bytes is None:

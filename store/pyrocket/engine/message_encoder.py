@@ -63,10 +63,7 @@ class AppendRoute:
 
 @dataclass(frozen=True)
 class EncodedMessage:
-    """One encoded message: its record, its UNIQ_KEY, and the queue to which it is delivered.
-
-    is_diverted: Whether it is first stored in a system topic.
-    """
+    """An encoded message for its queue; `is_diverted` if a system topic stores it first."""
 
     record: EncodedBatch
     unique_id: str

@@ -28,7 +28,7 @@ from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, listed
-from pyrocket.engine.reader import Reader
+from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
     REBUILD_QUEUES,
@@ -42,10 +42,8 @@ from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.missing_files import RESTORE_FROM_BACKUP, check_queues_end
-from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
 
@@ -137,9 +135,8 @@ class _Snapshot:
     ) -> None:
         self._layout, self._reader, self._draft, self._target = layout, reader, draft, target
         config = reader.identity.config
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run)
-        self._queues = QueueTable(layout, config.queue_file_bytes, writable=False)
+        self._files = StoreFiles(layout, config)
+        self._log, self._queues = self._files.log, self._files.queues
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
         self._copies = Copies(progress=self._report) if progress else Copies()
         self._progress, self._done = progress, 0
@@ -172,8 +169,7 @@ class _Snapshot:
             if bound != WHOLE_LOG and self._reader.position().structure != structure:
                 raise SourceChangedError
         finally:
-            self._log.run.close()
-            self._queues.close()
+            self._files.close()
         end = sum(self._last) if bound == WHOLE_LOG else bound
         counts = copies.linked_files, copies.copied_files, copies.copied_bytes
         return SnapshotReport(draft.root, end, *counts, copies.unlinkable)

@@ -101,15 +101,6 @@ class KeyIndex:
         """Whether a file with this header is full. A full file never changes."""
         return header.count >= self._geometry.items
 
-    def end(self, trusted: int | None = None) -> int:
-        """Return the log offset of the last record with items, 0 without files.
-
-        All records before it are indexed; some items of this record may be missing. Only the first
-        `trusted` files are considered.
-        """
-        names = self.names()[:trusted]
-        return self.header(names[-1]).end_offset if names else 0
-
     def full_until(self) -> int:
         """Return the store time (ms) of the last item in the last full file; 0 without one."""
         for name in reversed(self.names()):

@@ -86,10 +86,7 @@ def cut_by_bytes(
 
 
 def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
-    """Return the log offsets of the messages at these ascending queue offsets, -1 where missing.
-
-    Entries near each other are read together.
-    """
+    """Return the log offsets of the messages at these ascending offsets, -1 where missing."""
     found = np.full(len(offsets), _NO_ENTRY, np.int64)
     for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
         if not len(rows):

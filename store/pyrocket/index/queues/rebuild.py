@@ -7,6 +7,7 @@ after a damaged one, recovery fails.
 
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +27,7 @@ from pyrocket.disk.shared_state import (
     STRUCTURE,
     SharedState,
 )
-from pyrocket.errors import (
-    REBUILD_QUEUES,
-    RESTORE_FILE,
-    StoreDamagedError,
-    StoreFailedError,
-)
+from pyrocket.errors import REBUILD_QUEUES, RESTORE_FILE, StoreDamagedError, StoreFailedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -144,12 +140,9 @@ class _Recovery:
             # After a failed fsync: reads have to return what is on disk.
             for run in (self.log.run, *self._runs()):
                 run.drop_cached()
-        whole = self.log.run.ignoring_empty_tail()
-        try:
+        with closing(self.log.run.ignoring_empty_tail()) as whole:
             log = CommitLog(whole, self.log.sealed)
             start, end, stored, missing = replace(self, log=log).checked()
-        finally:
-            whole.close()
         self.before_change()
         self.log.run.remove_empty_tail()
         for run in self._runs():

@@ -161,10 +161,7 @@ class _Window:
 
 
 class TimerWindow:
-    """The window on the index of one store. Callers must hold the write lock.
-
-    Its methods raise StoreDamagedError if the index lacks entries.
-    """
+    """The window on a store's index; needs the write lock. Raises StoreDamagedError."""
 
     def __init__(self, index: TimerIndex) -> None:
         self._index = index

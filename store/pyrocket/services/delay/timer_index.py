@@ -329,10 +329,7 @@ class TimerIndex:
         return erased
 
     def first_due(self, cursor: Cursor, tally: Tally | None = None) -> int:
-        """Return the earliest due time after the cursor, or NEVER.
-
-        With a tally, raises StoreDamagedError if a file that is read lacks entries.
-        """
+        """Return the first due time after the cursor, or NEVER; a tally checks the files read."""
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
                 found = self.chosen(start, lambda part: are_after(part, cursor), tally=tally)
