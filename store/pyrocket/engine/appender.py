@@ -226,7 +226,9 @@ class Appender:
         for placed in plan:
             batch, offsets = placed.chunk.load(), placed.placement.offsets
             batch.place(offsets, placed.queue_offsets, store_time)
-            self._record_due(batch, store_time)
+            # Before the records exist: a service may check too early, but never too late.
+            if (due := batch.earliest_due(store_time)) is not None:
+                self._state.lower_due(due)
             if not head:
                 offset, head = int(offsets[0]), batch.withhold_head()
             self._log.write(placed.placement, batch.data, batch.bounds)
@@ -235,12 +237,6 @@ class Appender:
         self._log.run.write(offset, head)
         if whole:
             self._sync(offset, offset + len(head))
-
-    def _record_due(self, batch: EncodedBatch, store_time: int) -> None:
-        """Lower the next due time before the records exist: a service may check too early."""
-        due = batch.earliest_due(store_time)
-        if due is not None:
-            self._state.lower_due(due)
 
     def _sync(self, start: int, end: int) -> None:
         try:

@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.properties import (
-    DELAY,
-    REAL_QID,
-    REAL_TOPIC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-)
+from pyrocket.formats.properties import DELAY, REAL_QID, REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC

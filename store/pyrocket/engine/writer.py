@@ -11,17 +11,10 @@ from functools import partial
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.shared_state import (
-    APPEND_NS,
-    FAILED,
-    PUBLISHED,
-    STORE_TIME,
-    STRUCTURE,
-)
+from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
@@ -253,7 +246,7 @@ class Writer:
         if self._appended:
             return
         if not self._layout.abort.exists():
-            replace_file(self._layout.abort, b"", self._layout.scratch)
+            io.replace_file(self._layout.abort, b"", self._layout.scratch)
         self.page.mark_dirty()
         self._appended = True
 

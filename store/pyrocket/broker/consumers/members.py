@@ -193,7 +193,9 @@ class HeldGroups:
             if not lock.try_lock():
                 lock.close()
                 raise _in_use(group, lock.path)
-            _write_pid(lock.path)
+            # For the error in another process.
+            with opened(lock.path, os.O_WRONLY | os.O_TRUNC) as descriptor:
+                write_at(descriptor, b"%d" % os.getpid(), 0)
             self._held[group] = lock
 
     def release(self, group: str) -> None:
@@ -246,12 +248,6 @@ def _duplicate(client_id: str, group: str) -> InvalidInputError:
         f" used again after {EXPIRY_MS // 1000} s.",
         code="DUPLICATE_CLIENT",
     )
-
-
-def _write_pid(path: Path) -> None:
-    """Write the id of this process into a lock file, for the error in another process."""
-    with opened(path, os.O_WRONLY | os.O_TRUNC) as descriptor:
-        write_at(descriptor, b"%d" % os.getpid(), 0)
 
 
 def _in_use(group: str, file: Path) -> StoreLockedError:

@@ -26,7 +26,6 @@ from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
-from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
@@ -268,7 +267,7 @@ class _Snapshot:
         else:
             stored = self._last_stored(bound)
             content = encode_checkpoint(Checkpoint(stored, stored, index_timestamp))
-            replace_file(draft.checkpoint, content, draft.scratch)
+            io.replace_file(draft.checkpoint, content, draft.scratch)
             Epochs(draft).begin(ends)
             save_cursors(draft, self._cursors)
             save_transaction_cursors(draft, self._cursors)

@@ -21,19 +21,13 @@ from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.tree import listed
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.index_file import (
-    Geometry,
-    IndexHeader,
-    is_table_name,
-    name_after,
-    table_name,
-)
+from pyrocket.formats.index_file import Geometry, IndexHeader, is_table_name, name_after, table_name
 from pyrocket.formats.record import BLANK_BYTES, read_header
 from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.keys.key_search import KeySearch
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.record_walk import end_of, run_at
+from pyrocket.log.record_walk import end_of, record_missing, run_at
 
 Created = Callable[[str, int], None]
 """Called with the name and the inode of each file before it is renamed into place."""
@@ -382,7 +376,7 @@ class IndexCoverage:
         size = read_header(head).size if len(head) == BLANK_BYTES else 0
         record, _ = run_at(self._log, last, last + max(size, BLANK_BYTES))
         if record is None:
-            raise _no_record(last)
+            raise record_missing(last, begin)
         names = [one.name for one in before]
         if self._index.count_last(names, last) < len(key_items(record)):
             return last
@@ -404,7 +398,7 @@ class IndexCoverage:
                     return int(items.offsets[0])
                 start = end_of(run)
             elif not blank and start + look >= limit:
-                raise _no_record(start)
+                raise record_missing(start, end)
             start = file_end if blank else start
             look *= _GROWTH
         return _NOTHING_MISSING
@@ -412,9 +406,3 @@ class IndexCoverage:
 
 def _place(file: IndexFileInfo | None) -> _Place:
     return (file.name, file.inode) if file is not None else None
-
-
-def _no_record(offset: int) -> StoreDamagedError:
-    return StoreDamagedError(
-        f"corrupt log: there is no record at {offset}.", remedy="Restore the log from a backup."
-    )

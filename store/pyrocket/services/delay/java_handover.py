@@ -14,7 +14,6 @@ import numpy as np
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileQueue, file_name
-from pyrocket.disk.io import read_hint, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checked_json import decode_own, encode_own
@@ -114,18 +113,18 @@ class JavaHandover:
 
     def _check(self, check: TimerCheck) -> None:
         content = encode_timer_check(check)
-        replace_file(self._layout.timer_check, content, self._layout.scratch)
+        io.replace_file(self._layout.timer_check, content, self._layout.scratch)
 
     def _write_files(self, read_ms: int, handed: _Handed) -> None:
         """Write `timercheck` for the broker, and `handed.json` for the next clean shutdown."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
         path = self._layout.handed
-        replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
+        io.replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
 
     def _handed(self) -> _Handed | None:
         try:
             path = self._layout.handed
-            known = decode_own(path, read_hint(path) or b"null")
+            known = decode_own(path, io.read_hint(path) or b"null")
             due, offset = known["cursor"]
             counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
             return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)

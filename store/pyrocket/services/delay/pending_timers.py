@@ -190,13 +190,12 @@ class TimerWindow:
             window = None  # The cursor may have been set back, and entries may have been erased.
         if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
-        if window is None or self._is_over(window, cursor):
+        if window is None or (
+            window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
+        ):
             window = self._read(cursor, page[TIMER_QUEUE_OFFSET])
         self._window, self._seen = window, (page[TIMER_QUEUE_OFFSET], page[STRUCTURE])
         return window
-
-    def _is_over(self, window: _Window, cursor: Cursor) -> bool:
-        return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
 
     def _read(self, cursor: Cursor, timed: int) -> _Window:
         """Return a window with the next entries, starting at the cursor's second."""

@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import file_name, parse_file_name
-from pyrocket.disk.io import check_file_size, read_or_none
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
@@ -122,7 +121,7 @@ class TimerTally:
             return _NO_ROWS, Tally(0, {})
         seen = self._signature()
         if self._read is None or self._read[:2] != (seen, timed):
-            rows = decode_tally(read_or_none(self.path) or b"", timed)
+            rows = decode_tally(io.read_or_none(self.path) or b"", timed)
             tally = None if rows is None else Tally(timed, hours_of(rows))
             self._read = seen, timed, rows, tally
         rows, tally = self._read[2:]
@@ -266,7 +265,7 @@ class TimerIndex:
         """Yield the valid entries of a file, starting at `position`, a few thousand at a time."""
         path = self._path(start)
         with suppress(FileNotFoundError), io.opened(path, os.O_RDONLY) as descriptor:
-            check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
+            io.check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 count = len(data) // ENTRY_BYTES
                 yield sound(np.frombuffer(data, TIMER_ENTRY, count))
@@ -317,7 +316,7 @@ class TimerIndex:
     def _erase(self, start: int, choose: Chosen) -> int:
         path, erased, position = self._path(start), 0, 0
         with io.opened(path, os.O_RDWR) as descriptor:
-            check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
+            io.check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 entries = np.frombuffer(data, TIMER_ENTRY, len(data) // ENTRY_BYTES).copy()
                 meant = choose(entries) & (entries["check"] != 0)

@@ -12,7 +12,6 @@ import logging
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
@@ -55,7 +54,7 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
     Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
     index, queue = TimerIndex(layout.timers), store.queues.get(TIMER_TOPIC, 0)
-    java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
+    java = decode_timer_check(io.read_or_none(layout.timer_check, io.SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing was lost."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed the files that were written for it.

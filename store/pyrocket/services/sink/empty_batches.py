@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from pyrocket.base.clock import Clock
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_hint, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -94,7 +93,7 @@ class EmptyBatches:
         if not self._folder.is_dir():
             return
         data = encode_own(self._unclean, asdict(UncleanEnd(time_ms)))
-        replace_file(self._unclean, data, self._scratch)
+        io.replace_file(self._unclean, data, self._scratch)
 
     def ended_uncleanly_since(self, time_ms: int) -> bool:
         """Return whether the machine crashed while the store was in use, at that time or later."""
@@ -103,7 +102,7 @@ class EmptyBatches:
 
 
 def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
-    data = read_hint(path, SMALL_FILE_BYTES)
+    data = io.read_hint(path, io.SMALL_FILE_BYTES)
     if data is None:
         return None
     try:

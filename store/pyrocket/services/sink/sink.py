@@ -71,11 +71,11 @@ class Sink:
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
         with_rows = [one for one in staged if one.rows]
-        if not with_rows:
+        if with_rows:
+            published = self._publisher(create_topics).publish(batch, with_rows, policy)
+            self._tidy_up(with_rows)
+        else:
             published = self._publish_empty(batch, policy)
-            return replace(published, left_out=_left_out(staged))
-        published = self._publisher(create_topics).publish(batch, with_rows, policy)
-        self._tidy_up(with_rows)
         return replace(published, left_out=_left_out(staged))
 
     def _publish_empty(self, batch: SinkBatch, policy: PublishPolicy) -> Published:
@@ -92,12 +92,11 @@ class Sink:
         """Publish rows without identity, which a retry would repeat. Otherwise like `publish`."""
         _check_staged(staged)
         with_rows = [one for one in staged if one.rows]
-        if not with_rows:
-            return Published(
-                0, 0, False, self._engine.reader.position().published, _left_out(staged)
-            )
-        published = self._publisher().publish_anonymous(with_rows)
-        self._tidy_up(with_rows)
+        if with_rows:
+            published = self._publisher().publish_anonymous(with_rows)
+            self._tidy_up(with_rows)
+        else:
+            published = Published(0, 0, False, self._engine.reader.position().published)
         return replace(published, left_out=_left_out(staged))
 
     def discard(self, staged: Sequence[Staged]) -> None:

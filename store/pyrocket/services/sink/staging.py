@@ -99,7 +99,7 @@ class StagingArea:
             status.st_blocks * 512
             for folder in self._folders()
             if folder.name != _RECYCLED
-            for status in _statuses(folder)
+            for _, status in _statuses(folder)
         )
 
     def path(self, name: str) -> Path:
@@ -187,13 +187,12 @@ class StagingArea:
 
     def _old_files(self, now_ms: int) -> list[tuple[Path, int]]:
         """Return the leftover files, each with its size in bytes."""
-        old = []
-        for path in (path for folder in self._folders() for path in _files(folder)):
-            with suppress(FileNotFoundError):  # Published or deleted in the meantime.
-                status = path.stat()
-                if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS:
-                    old.append((path, status.st_blocks * 512))
-        return old
+        return [
+            (path, status.st_blocks * 512)
+            for folder in self._folders()
+            for path, status in _statuses(folder)
+            if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS
+        ]
 
     def _folders(self) -> list[Path]:
         return [path for path in _files(self.root) if path.is_dir()]
@@ -387,10 +386,10 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from list(folder.iterdir())
 
 
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
+def _statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for path in _files(folder):
         with suppress(FileNotFoundError):  # Published or deleted in the meantime.
-            yield path.stat()
+            yield path, path.stat()
 
 
 def _sum(files: Sequence[tuple[Path, int]]) -> Leftovers:

@@ -202,7 +202,8 @@ class TransactionCheckService:
 
     def _due(self, now_ms: int, *, renews: bool) -> tuple[Collection[str], int]:
         """Return the groups with due messages, and the time at which the next message is due."""
-        policy, groups, next_ms = self._bridge.policy, dict.fromkeys(self._groups(), False), NEVER
+        policy, next_ms = self._bridge.policy, NEVER
+        groups = {target.group: False for target in self._targets()}
         for half in self._bridge.halves:
             if half.group not in groups:
                 continue
@@ -213,9 +214,6 @@ class TransactionCheckService:
             else:
                 groups[half.group] = True
         return [group for group, is_due in groups.items() if is_due], next_ms
-
-    def _groups(self) -> Collection[str]:
-        return {one.group for one in self._targets()}
 
     def _run_group(self, writer: Writer, group: str, now_ms: int, *, renews: bool) -> _Round:
         bridge = self._bridge

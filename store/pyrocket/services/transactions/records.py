@@ -143,7 +143,8 @@ def commit_message(
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.physical_offset,
     )
-    keys, tags = _keys_of(to.topic, properties), properties.get(TAGS, "")
+    words, tags = properties.get(KEYS, "").split(" "), properties.get(TAGS, "")
+    keys = keys_of_message(to.topic, properties.get(UNIQ_KEY, ""), words)
     committed = to.schedule(batch_of_records(to.topic, to.queue_id, [data], tags, keys))
     return replace(committed, born_v6=len(record.born_host[0]) == V6_BYTES)
 
@@ -154,11 +155,6 @@ def record_of(reader: Reader, half: HalfMessage) -> Record:
     records = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
     data = records.buffer.slice(int(records.starts[0]), half.size).to_pybytes()
     return decode_record(data, sealed=reader.log.sealed())
-
-
-def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
-    words = properties.get(KEYS, "").split(" ")
-    return keys_of_message(topic, properties.get(UNIQ_KEY, ""), words)
 
 
 def _destination(
