@@ -283,12 +283,9 @@ def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:
     with closing(SharedState(layout.state, writable=False)) as page:
         published, flushed, dispatched = page[PUBLISHED], page[FLUSHED], page[DISPATCHED]
         failed = bool(page[FAILED])
-    full = _is_disk_full(layout) if is_disk_full is None else is_disk_full
-    return RunningState(published, flushed, dispatched, failed, full)
-
-
-def _is_disk_full(layout: Layout) -> bool:
-    file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
-    is_served = BrokerFile(layout).read() is not None
-    room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
-    return room.is_full(RetentionFile(layout).read())
+    if is_disk_full is None:
+        file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
+        is_served = BrokerFile(layout).read() is not None
+        room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
+        is_disk_full = room.is_full(RetentionFile(layout).read())
+    return RunningState(published, flushed, dispatched, failed, is_disk_full)

@@ -112,7 +112,7 @@ def valid_end(
         whole = run.head(whole_records(run))
         good = dense(whole) if len(whole) else 0
         if good:
-            end = int(run.base + run.starts[good - 1] + run.sizes[good - 1])
+            end = end_of(run.head(good))
             stored = max(stored, int(run.store_timestamp[:good].max()))
         if good < len(whole):
             _check_may_go(whole, good, durable)

@@ -115,11 +115,9 @@ def read_pending_retries(
 def _asked(columns: Sequence[str]) -> list[str]:
     """Return the columns of a scan from which the columns of the view are built."""
     plain = [name for name in columns if name in SCAN_COLUMNS]
-    own = [
-        "topic",
-        "queueOffset",
-        *([_SYSTEM] if not _OF_PROPERTIES.keys().isdisjoint(columns) else []),
-    ]
+    own = ["topic", "queueOffset"]
+    if not _OF_PROPERTIES.keys().isdisjoint(columns):
+        own.append(_SYSTEM)
     return list(dict.fromkeys([*plain, *own]))
 
 

@@ -155,7 +155,8 @@ def copies_of_due(
     records, entries = found.fields(), entries[found.at]
     columns = PropertyColumns(records.properties())
     rows: Ints = np.flatnonzero(_are_the_same(records, columns, entries))
-    _log_missing(int(np.count_nonzero(due.alive)) - len(rows))
+    if gone := int(np.count_nonzero(due.alive)) - len(rows):
+        _log.warning("%d timers were not delivered: their log files are deleted or damaged", gone)
     if not len(rows):
         return [], due
     targets = real_places(columns)
@@ -198,11 +199,6 @@ def _are_the_same(
     """Return a mask of the records from which the entries were made."""
     same = of_timer_topic(records) & (records.queue_offset == entries["queue_offset"])
     return np.asarray(same & (due_times(columns) <= entries["due"]))
-
-
-def _log_missing(count: int) -> None:
-    if count:
-        _log.warning("%d timers were not delivered: their log files are deleted or damaged", count)
 
 
 def copies_to_keep(
