@@ -134,8 +134,7 @@ _NAMES = {
     "values.topics": "TopicConfig",
     "values.transactions": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
-    "views.parts": "VIEW_COLUMNS",
-    "views.pending": "PENDING_COLUMNS",
+    "views.pending": "PENDING_COLUMNS VIEW_COLUMNS",
     "views.views": "Views",
     "wire.channel": "Credentials read_credentials",
 }

@@ -236,19 +236,9 @@ class Store:
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
-        return self._services.reader_delivery.deliver_due(self._deliver_as_writer)
-
-    def _deliver_as_writer(self) -> bool:
-        config = StoreConfig(lock_timeout_ms=0)
-        store = Store.open(self.path, config=config, clock=self._engine.clock)
-        try:
-            done = store.deliver_due()
-            if done:
-                with suppress(StoreLockedError):  # Another process is flushing.
-                    store.flush()
-            return done
-        finally:
-            store.close(clean=False)
+        return self._services.reader_delivery.deliver_due(
+            lambda: _deliver_as_writer(self.path, self._engine.clock)
+        )
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
@@ -363,6 +353,18 @@ class Store:
         slices = self._reader.slices(known, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
+
+
+def _deliver_as_writer(path: Path, clock: Clock) -> bool:
+    store = Store.open(path, config=StoreConfig(lock_timeout_ms=0), clock=clock)
+    try:
+        done = store.deliver_due()
+        if done:
+            with suppress(StoreLockedError):  # Another process is flushing.
+                store.flush()
+        return done
+    finally:
+        store.close(clean=False)
 
 
 def reader_of(store: Store) -> Reader:
