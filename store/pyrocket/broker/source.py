@@ -49,6 +49,7 @@ class StoreSource:
         return {store.broker_name: SourceIdentity(store=store.uuid, epoch=store.history.epoch)}
 
     def now_ms(self) -> int:
+        """Return the time of the store's clock."""
         return self.store.now()
 
     def is_recovering(self) -> bool:
@@ -69,6 +70,7 @@ class StoreSource:
         )
 
     def topics(self) -> Mapping[str, TopicConfig]:
+        """Return every topic by name."""
         return self.store.topics.all()
 
     def topic(self, name: str) -> TopicConfig:
@@ -194,6 +196,7 @@ class StoreSource:
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
     ) -> Sequence[Part]:
+        """Return the parts of a view."""
         if view in _PENDING:
             return self.store.views.pending("half" if view == "half" else "scheduled")
         name = cast("ViewName", view)
@@ -202,6 +205,7 @@ class StoreSource:
     def read_view(
         self, part: Part, columns: Sequence[str], *, topics: Sequence[str] = (), verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one part."""
         if isinstance(part, PendingRange):
             return self.store.views.scan_pending(part, topics, columns, verify_crc=verify_crc)
         return self.store.views.scan(part, columns, verify_crc=verify_crc)
@@ -233,6 +237,7 @@ class StoreSource:
         return self.store.deliver_due()
 
     def close(self) -> None:
+        """Close the store."""
         self.store.close()
 
     @contextmanager
