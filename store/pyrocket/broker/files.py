@@ -51,16 +51,16 @@ def refuse_if_others_can_read(path: str, *, code: str) -> None:
     The members of this process's groups may, because a volume of Kubernetes belongs to a group.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return  # Reading the file later raises an error with the reason.
     who = "every user of this machine"
-    if not found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        if not found.st_mode & (stat.S_IRGRP | stat.S_IWGRP):
+    if not status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        if not status.st_mode & (stat.S_IRGRP | stat.S_IWGRP):
             return
-        if found.st_gid in (os.getegid(), *os.getgroups()):
+        if status.st_gid in (os.getegid(), *os.getgroups()):
             return
-        who = f"the group {found.st_gid}, to which this process does not belong,"
+        who = f"the group {status.st_gid}, to which this process does not belong,"
     raise OptionError(
         f"{path} contains secrets, and {who} may read or change it.",
         remedy=f"Run: chmod 600 {path}",
@@ -102,7 +102,7 @@ class WatchedFiles(Generic[_Value]):
 
 def _fingerprint(path: str) -> tuple[int, ...] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode
+    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode

@@ -73,15 +73,15 @@ class Renewals:
 
     def attempt(self, handle: str) -> int:
         """Return the attempt of a message; 0 if it is not renewed."""
-        found = self._by_handle.get(handle)
-        return found.attempt if found else 0
+        renewal = self._by_handle.get(handle)
+        return renewal.attempt if renewal else 0
 
     def release(self, client: Hashable) -> None:
         """Make the messages of a disconnected client visible soon."""
         with self._lock:
-            found = [one for one in self._by_handle.values() if one.client == client]
-        self._extend(found, RELEASED_MS)
-        self.remove(one.handle for one in found)
+            released = [renewal for renewal in self._by_handle.values() if renewal.client == client]
+        self._extend(released, RELEASED_MS)
+        self.remove(renewal.handle for renewal in released)
 
     def renew(self) -> None:
         """Renew the messages that are due, with one change for each group, topic and time.
@@ -90,22 +90,23 @@ class Renewals:
         """
         now = time.monotonic()
         with self._lock:
-            due = [one for one in self._by_handle.values() if one.until - now < _AHEAD_S]
+            renewals = [*self._by_handle.values()]
+        due = [renewal for renewal in renewals if renewal.until - now < _AHEAD_S]
         by_ms: dict[int, list[Renewal]] = {}
-        for one in due:
-            ended = now - one.began >= _LONGEST_S or not self._is_connected(one.client)
-            ms = RELEASED_MS if ended else _STEPS_MS[min(one.renewed, len(_STEPS_MS) - 1)]
-            by_ms.setdefault(ms, []).append(one)
+        for renewal in due:
+            ended = now - renewal.began >= _LONGEST_S or not self._is_connected(renewal.client)
+            ms = RELEASED_MS if ended else _STEPS_MS[min(renewal.renewed, len(_STEPS_MS) - 1)]
+            by_ms.setdefault(ms, []).append(renewal)
         for ms, renewals in by_ms.items():
-            for one in self._extend(renewals, ms):
-                one.until, one.renewed = now + ms / 1000, one.renewed + 1
-        self.remove(one.handle for one in by_ms.get(RELEASED_MS, ()))
+            for renewal in self._extend(renewals, ms):
+                renewal.until, renewal.renewed = now + ms / 1000, renewal.renewed + 1
+        self.remove(renewal.handle for renewal in by_ms.get(RELEASED_MS, ()))
 
     def _extend(self, renewals: Iterable[Renewal], ms: int) -> list[Renewal]:
         """Set when messages become visible; stop renewing messages with invalid handles."""
         by_topic: dict[tuple[str, str], list[Renewal]] = {}
-        for one in renewals:
-            by_topic.setdefault((one.group, one.topic), []).append(one)
+        for renewal in renewals:
+            by_topic.setdefault((renewal.group, renewal.topic), []).append(renewal)
         kept: list[Renewal] = []
         for place, several in by_topic.items():
             for start in range(0, len(several), _MAX_TOGETHER):
@@ -115,12 +116,12 @@ class Renewals:
     def _extend_some(
         self, place: tuple[str, str], renewals: Sequence[Renewal], ms: int
     ) -> Iterator[Renewal]:
-        valid = self._pop.extend(*place, [one.handle for one in renewals], ms).valid
-        for one, is_valid in zip(renewals, valid, strict=True):
+        valid = self._pop.extend(*place, [renewal.handle for renewal in renewals], ms).valid
+        for renewal, is_valid in zip(renewals, valid, strict=True):
             if is_valid:
-                yield one
+                yield renewal
             else:
-                self.remove([one.handle])
+                self.remove([renewal.handle])
 
 
 _Waiter = TypeVar("_Waiter", bound=Hashable)

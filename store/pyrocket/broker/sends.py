@@ -47,9 +47,9 @@ class Sends:
         TopicNameError, TopicNotFoundError, BrokerBusyError.
         """
         routes: dict[str, AppendRoute] = {}
-        encoded = [self._encoded(one, routes) for one in messages]
+        encoded = [self._encoded(message, routes) for message in messages]
         queues = {route.topic: route.queues for route in routes.values()}
-        stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
+        stored = self._append(ReceivedRecords(queues, [message.record for message in encoded]))
         return converted(stored, partial(self._results, messages, encoded))
 
     def _results(

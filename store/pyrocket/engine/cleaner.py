@@ -92,9 +92,9 @@ def hold_back(
     A file is kept if it contains a record at or after log offset `held_from`; `held_by` describes
     these records.
     """
-    ends = [one.file.start + one.file.bytes for one in removals]
+    ends = [removal.file.start + removal.file.bytes for removal in removals]
     count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
-    kept = (Kept(one.file, held_by) for one in removals[count:])
+    kept = (Kept(removal.file, held_by) for removal in removals[count:])
     return tuple(removals[:count]), tuple(kept)
 
 
@@ -416,7 +416,10 @@ def log_files(log: CommitLog) -> list[LogFile]:
     and does not change when files are copied. The last file is never deleted, so its time does not
     matter.
     """
-    stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
+    stored = []
+    for start in log.run.starts():
+        with suppress(FileNotFoundError):  # It has been deleted in the meantime.
+            stored.append((start, log.stored_at(start)))
     while stored and not stored[-1][1]:
         stored.pop()  # Preallocated, or damaged.
     files: list[LogFile] = []
@@ -425,11 +428,3 @@ def log_files(log: CommitLog) -> list[LogFile]:
         files.append(LogFile(start, log.file_bytes, closed))
         closed = first or closed
     return files[::-1]
-
-
-def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
-    """Return [(start, store time of the first message)]; [] if the file has been deleted."""
-    try:
-        return [(start, log.stored_at(start))]
-    except FileNotFoundError:
-        return []

@@ -52,9 +52,9 @@ class QueueLocks:
             granted, changed = dict[MessageQueue, bool](), False
             for queue in queues:
                 key = group, queue.topic, queue.queue_id
-                known = self._locks.get(key)
-                is_own = known is not None and known.owner == client_id
-                is_live = known is not None and now_ms - known.renewed_ms < LOCK_MS
+                lock = self._locks.get(key)
+                is_own = lock is not None and lock.owner == client_id
+                is_live = lock is not None and now_ms - lock.renewed_ms < LOCK_MS
                 if is_own or not is_live:
                     self._locks[key] = _Lock(client_id, now_ms)
                     granted[queue] = is_own and is_live
@@ -80,8 +80,8 @@ class QueueLocks:
     def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return the client that has locked a queue; None if there is none."""
         with self._lock:
-            known = self._locks.get((group, topic, queue_id))
-            return None if known is None or now_ms - known.renewed_ms >= LOCK_MS else known.owner
+            lock = self._locks.get((group, topic, queue_id))
+            return None if lock is None or now_ms - lock.renewed_ms >= LOCK_MS else lock.owner
 
     def _save(self, now_ms: int) -> None:
         self._locks = {

@@ -70,7 +70,7 @@ class Sink:
         _check_staged(staged)
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
-        with_rows = [one for one in staged if one.rows]
+        with_rows = [part for part in staged if part.rows]
         if with_rows:
             published = self._publisher(create_topics).publish(batch, with_rows, policy)
             self._tidy_up(with_rows)
@@ -91,7 +91,7 @@ class Sink:
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
         """Publish rows without identity, which a retry would repeat. Otherwise like `publish`."""
         _check_staged(staged)
-        with_rows = [one for one in staged if one.rows]
+        with_rows = [part for part in staged if part.rows]
         if with_rows:
             published = self._publisher().publish_anonymous(with_rows)
             self._tidy_up(with_rows)
@@ -163,7 +163,7 @@ class Sink:
 
 
 def _left_out(staged: Sequence[Staged]) -> int:
-    return sum(one.left_out for one in staged)
+    return sum(part.left_out for part in staged)
 
 
 def _check_staged(staged: Sequence[Staged]) -> None:

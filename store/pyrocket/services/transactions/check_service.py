@@ -174,7 +174,7 @@ class TransactionCheckService:
         longest = max(policy.interval_ms, policy.timeout_ms, _RETRY_MS)
         waits = self._next_round - longest <= now_ms < self._next_round
         targets = self._targets()
-        has_room = self._full and any(one.room() > 0 for one in targets if one.group in self._full)
+        has_room = any(target.room() > 0 for target in targets if target.group in self._full)
         return bool(targets) and (self._is_wanted or has_room or not waits)
 
     def _run_round(self, writer: Writer, now_ms: int) -> int:
@@ -217,7 +217,7 @@ class TransactionCheckService:
 
     def _run_group(self, writer: Writer, group: str, now_ms: int, *, renews: bool) -> _Round:
         bridge = self._bridge
-        room = sum(one.room() for one in self._targets() if one.group == group)
+        room = sum(target.room() for target in self._targets() if target.group == group)
         with bridge.exclusive(writer, wait=False):
             plan = self._plan(group, _Round(bridge.policy, room, renews), now_ms)
             first_copy = bridge.halves.end
@@ -316,8 +316,8 @@ class TransactionCheckService:
             self._owed.discard(at)
 
     def _send(self, request: CheckRequest) -> bool:
-        able = [one for one in self._targets() if one.group == request.half.group]
-        return bool(able) and max(able, key=lambda one: one.room()).ask(request)
+        able = [target for target in self._targets() if target.group == request.half.group]
+        return bool(able) and max(able, key=lambda target: target.room()).ask(request)
 
 
 def check_request(stored: StoredMessage, record: Record | None = None) -> CheckRequest:

@@ -175,7 +175,7 @@ class Transactions:
     def remove(self, producer: CheckTarget) -> None:
         """Unregister a producer."""
         with self._registering:
-            self._producers = tuple(one for one in self._producers if one is not producer)
+            self._producers = tuple(other for other in self._producers if other is not producer)
 
     def hook_into(self, hooks: Hooks) -> None:
         """Re-append undecided messages before the cleaner deletes their log files."""
