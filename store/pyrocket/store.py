@@ -6,7 +6,7 @@ that only stages rows or scans a queue creates no timers, transactions or delive
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -29,7 +29,6 @@ from pyrocket.engine.reader import Reader, iterate_messages
 from pyrocket.engine.sender import Sender
 from pyrocket.engine.service_runner import ServiceThread
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import StoreLockedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.metadata.identity import check_directory, layout_of
@@ -236,9 +235,11 @@ class Store:
         """
         if not self.read_only:
             return self._services.runner.drain(self._engine.writer) > 0
-        return self._services.reader_delivery.deliver_due(
-            lambda: _deliver_as_writer(self.path, self._engine.clock)
-        )
+        return self._services.reader_delivery.deliver_due(self._open_if_unlocked)
+
+    def _open_if_unlocked(self) -> "Store":
+        config = StoreConfig(lock_timeout_ms=0)
+        return Store.open(self.path, config=config, clock=self._engine.clock)
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
@@ -353,18 +354,6 @@ class Store:
         slices = self._reader.slices(known, queue_id, start, end, where=where, tally=tally)
         join = where is not None and not where.wants_all
         return decode_slices(slices, columns, verify_crc=verify_crc, join=join)
-
-
-def _deliver_as_writer(path: Path, clock: Clock) -> bool:
-    store = Store.open(path, config=StoreConfig(lock_timeout_ms=0), clock=clock)
-    try:
-        done = store.deliver_due()
-        if done:
-            with suppress(StoreLockedError):  # Another process is flushing.
-                store.flush()
-        return done
-    finally:
-        store.close(clean=False)
 
 
 def reader_of(store: Store) -> Reader:

@@ -19,14 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, SharedState
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import PyrocketError, StoreReadOnlyError
+from pyrocket.errors import PyrocketError, StoreLockedError, StoreReadOnlyError
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _log = logging.getLogger(__name__)
@@ -255,10 +255,10 @@ class ReaderDelivery:
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self._not_before = 0.0
 
-    def deliver_due(self, deliver: Callable[[], bool]) -> bool:
+    def deliver_due(self, open_writable: Callable[[], Any]) -> bool:
         """Deliver due messages, at most once a second; return whether any were due.
 
-        `deliver` opens the store for writing to do so. While no message is due, this only reads the
+        `open_writable` opens the `Store` for writing. While no message is due, this only reads the
         shared state. Never raises: if a broker has the store open, or the directory is not
         writable, nothing is delivered.
         """
@@ -266,7 +266,7 @@ class ReaderDelivery:
             return False
         self._not_before = time.monotonic() + self.interval_seconds
         try:
-            return deliver()
+            return _deliver_once(open_writable())
         except (PyrocketError, OSError) as error:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":  # A writer is active and delivers.
                 _log.info("due messages in %s wait for a writer: %s", self._layout.root, error)
@@ -287,3 +287,14 @@ class ReaderDelivery:
     def _has_delayed(self) -> bool:
         topics = (SCHEDULE_TOPIC, TIMER_TOPIC)
         return any(self._layout.topic_queues(topic).exists() for topic in topics)
+
+
+def _deliver_once(store: Any) -> bool:
+    try:
+        done: bool = store.deliver_due()
+        if done:
+            with suppress(StoreLockedError):  # Another process is flushing.
+                store.flush()
+        return done
+    finally:
+        store.close(clean=False)
