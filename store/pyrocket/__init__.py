@@ -93,8 +93,8 @@ if TYPE_CHECKING:
     from pyrocket.values.transactions import LocalTransactionState as LocalTransactionState
     from pyrocket.values.transactions import TransactionListener as TransactionListener
     from pyrocket.values.transactions import TransactionSendResult as TransactionSendResult
-    from pyrocket.views.parts import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
+    from pyrocket.views.pending import VIEW_COLUMNS as VIEW_COLUMNS
     from pyrocket.views.views import Views as Views
     from pyrocket.wire.channel import Credentials as Credentials
     from pyrocket.wire.channel import read_credentials as read_credentials
@@ -134,8 +134,7 @@ _NAMES = {
     "values.topics": "TopicConfig",
     "values.transactions": "HalfMessageRef LocalTransactionState TransactionListener"
     " TransactionSendResult",
-    "views.parts": "VIEW_COLUMNS",
-    "views.pending": "PENDING_COLUMNS",
+    "views.pending": "PENDING_COLUMNS VIEW_COLUMNS",
     "views.views": "Views",
     "wire.channel": "Credentials read_credentials",
 }

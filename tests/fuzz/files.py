@@ -28,6 +28,7 @@ from pyrocket.metadata.identity import create_identity, load_identity
 from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import Topics
 from pyrocket.values.topics import TopicConfig
+from support.keyed import indexed_end
 from support.slices import decoded
 from support.stores import SMALL
 from support.strategies import raw_record
@@ -171,10 +172,10 @@ def keys(data):
         (layout.index / _NAMES[1]).write_bytes(data)
     index = KeyIndex(layout, GEOMETRY)
     for ask in (
-        index.end,
+        lambda: indexed_end(index),
         index.full_until,
         lambda: index.count_durable(NOW),
-        lambda: index.end(1),
+        lambda: indexed_end(index, 1),
     ):
         with suppress(PyrocketError):
             ask()
@@ -185,7 +186,7 @@ def keys(data):
             assert len(found) <= 2 * GEOMETRY.items
             assert {*found} <= {*_items(index, begin, end)}
     with suppress(PyrocketError):
-        _go_on(index, index.end() + 1)
+        _go_on(index, indexed_end(index) + 1)
 
 
 def _go_on(index, place):
@@ -290,7 +291,7 @@ def _topic_ids(layout):
     known = Topics(layout, now)
     known.all()
     assert known.ended_at("t", 0) is not None
-    known.save_ends("t", {0: 7})
+    known.save_ends({"t": {0: 7}})
     assert known.ended_at("t", 0) == 7
     known.put(TopicConfig("new", 1, 1))
     assert known.get("new").topic_id

@@ -11,10 +11,9 @@ from pyrocket import Store
 from pyrocket.engine.appender import Appender
 from pyrocket.engine.cleaner import Cleaner
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder
 from pyrocket.engine.reader import Reader
-from pyrocket.engine.sender import Sender
+from pyrocket.engine.sender import GroupAppend, Sender
 from pyrocket.engine.writer import Writer
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.scanner import Scanner

@@ -30,6 +30,12 @@ def index_of(path):
     return KeyIndex(Layout(path), GEOMETRY)
 
 
+def indexed_end(index, trusted=None):
+    """Return the log offset of the last record with items in the first files; 0 without files."""
+    names = index.names()[:trusted]
+    return index.header(names[-1]).end_offset if names else 0
+
+
 def limit_index(store, **limits):
     """Change the index limits of a store that is open for writing."""
     if not store.read_only:

@@ -10,8 +10,7 @@ work            the kinds of work of calls
 half_checks     ends transactions, and checks half messages that remain undecided
 consumers       groups of push and pull consumers, which rebalance
 pop             groups of pop consumers, which receive and ack messages
-polls           wakes long polls when messages arrive or become visible
-renewals        renews the invisible time of messages automatically
+polls           wakes long polls, and renews the invisible time of messages automatically
 trace_queue     keeps records of the message trace until they are sent
 traces          writes the message trace of the broker
 broker          the store with these parts and its services

@@ -147,13 +147,9 @@ class Access:
     def check(self, user: str, need: Need) -> None:
         """Raise StorePermissionError unless the user has the right."""
         if not self.has(user, need):
-            raise StorePermissionError(
-                f"the user {user} does not have the right {need}.",
-                remedy="Let an administrator of the broker add a rule to its file of users.",
-            )
+            raise _no_right(user, str(need))
 
     def has(self, user: str, need: Need) -> bool:
-        """Whether the user has the right."""
         if need.kind == STORE:
             mine = [rule for rule in self.rules if _matches(user, rule.users)]
             allowed = any(ADMIN in rule.allow and "*" in rule.topics for rule in mine)
@@ -166,14 +162,18 @@ class Access:
         """Raise StorePermissionError unless the user may publish to at least one topic."""
         mine = [rule for rule in self.rules if rule.topics and _matches(user, rule.users)]
         if not any({PUBLISH, ADMIN} & {*rule.allow} for rule in mine):
-            raise StorePermissionError(
-                f"the user {user} does not have the right to publish to any topic.",
-                remedy="Let an administrator of the broker add a rule to its file of users.",
-            )
+            raise _no_right(user, "to publish to any topic")
 
     def has_any(self, user: str, kind: str, name: str) -> bool:
         """Whether the user has any right on a topic or group, and may therefore see its name."""
         return any(self.has(user, Need(right, kind, name)) for right in RIGHTS)
+
+
+def _no_right(user: str, right: str) -> StorePermissionError:
+    return StorePermissionError(
+        f"the user {user} does not have the right {right}.",
+        remedy="Let an administrator of the broker add a rule to its file of users.",
+    )
 
 
 def not_authenticated(reason: str) -> NotAuthenticatedError:

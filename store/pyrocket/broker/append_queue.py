@@ -91,7 +91,6 @@ class AppendQueue:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def close(self) -> None:

@@ -55,10 +55,7 @@ _V4_BYTES = 4
 
 
 class Broker:
-    """Serves a store that is open for writing.
-
-    Every method is synchronous and may be called by any thread.
-    """
+    """Serves a store that is open for writing. Its methods are synchronous and thread-safe."""
 
     def __init__(
         self,
@@ -92,13 +89,10 @@ class Broker:
             store, put, creates_groups=auto_create_groups, holds_groups=holds_groups
         )
         self.is_connected: Callable[[Hashable], bool] = lambda client: True
-        self._consuming, self._polls = threading.Lock(), None if self._is_new else self._consume()
+        is_new = POP_TOPIC not in store.topics.all()
+        self._consuming, self._polls = threading.Lock(), None if is_new else self._consume()
         self.traces = Traces(store, self.sends, trace_topic) if trace_topic else None
         self._services, self._flushes = store.run_services(), self._writer.flush_service
-
-    @property
-    def _is_new(self) -> bool:
-        return POP_TOPIC not in self._store.topics.all()
 
     def _consume(self) -> Polls:
         # Changes of a group's state are not cancelled together with the call that made them.
@@ -163,16 +157,13 @@ class Broker:
 
     @property
     def store(self) -> Store:
-        """The store."""
         return self._store
 
     @property
     def path(self) -> Path:
-        """The directory of the store."""
         return self._store.path
 
     def running(self) -> RunningState:
-        """Return the broker's current state."""
         return running_state(self._store.path, self._writer.cleaner.is_full)
 
     @property
@@ -289,18 +280,12 @@ def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:
     and the disk is examined by the same rules. Raises FileNotFoundError.
     """
     layout = Layout(path)
-    page = SharedState(layout.state, writable=False)
-    try:
+    with closing(SharedState(layout.state, writable=False)) as page:
         published, flushed, dispatched = page[PUBLISHED], page[FLUSHED], page[DISPATCHED]
         failed = bool(page[FAILED])
-    finally:
-        page.close()
-    full = _is_disk_full(layout) if is_disk_full is None else is_disk_full
-    return RunningState(published, flushed, dispatched, failed, full)
-
-
-def _is_disk_full(layout: Layout) -> bool:
-    file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
-    is_served = BrokerFile(layout).read() is not None
-    room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
-    return room.is_full(RetentionFile(layout).read())
+    if is_disk_full is None:
+        file_bytes = load_identity(layout, StoreConfig()).config.log_file_bytes
+        is_served = BrokerFile(layout).read() is not None
+        room = DiskRoom(layout, file_bytes, keeps_reserve=is_served)
+        is_disk_full = room.is_full(RetentionFile(layout).read())
+    return RunningState(published, flushed, dispatched, failed, is_disk_full)

@@ -5,7 +5,7 @@ Clients of the same process make them directly, all others over `pyrocket.v1.Cli
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from pyrocket.broker.broker import Broker
@@ -17,6 +17,7 @@ from pyrocket.errors import MessageError
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
+from pyrocket.services.transactions.check_service import CheckTarget
 from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import sender_of
 from pyrocket.values.consuming import Locked, Pull, RawPulled, Subscription
@@ -31,10 +32,7 @@ accepts it. Called by any thread, and must not block.
 
 
 class ClientCalls:
-    """The calls to one broker, and those of their methods that no part of it has.
-
-    Safe to share between threads.
-    """
+    """The calls to one broker, and what no part of it has. Safe to share between threads."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._consumers = broker, broker.consumers
@@ -164,18 +162,9 @@ class ClientCalls:
         def ask(request: CheckRequest) -> bool:
             return notify(Undecided(broker, request.half, request.message))
 
-        producer = _Producer(producer_group, ask, room)
+        producer = CheckTarget(producer_group, room, ask)
         transactions.add(producer)
         return partial(transactions.remove, producer)
-
-
-@dataclass(frozen=True, eq=False)
-class _Producer:
-    """A producer, as a target of the check service."""
-
-    group: str
-    ask: Callable[[CheckRequest], bool]
-    room: Callable[[], int]
 
 
 def _message(outgoing: OutgoingMessage, queue: MessageQueue) -> Message:

@@ -51,16 +51,16 @@ def refuse_if_others_can_read(path: str, *, code: str) -> None:
     The members of this process's groups may, because a volume of Kubernetes belongs to a group.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return  # Reading the file later raises an error with the reason.
     who = "every user of this machine"
-    if not found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        if not found.st_mode & (stat.S_IRGRP | stat.S_IWGRP):
+    if not status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        if not status.st_mode & (stat.S_IRGRP | stat.S_IWGRP):
             return
-        if found.st_gid in (os.getegid(), *os.getgroups()):
+        if status.st_gid in (os.getegid(), *os.getgroups()):
             return
-        who = f"the group {found.st_gid}, to which this process does not belong,"
+        who = f"the group {status.st_gid}, to which this process does not belong,"
     raise OptionError(
         f"{path} contains secrets, and {who} may read or change it.",
         remedy=f"Run: chmod 600 {path}",
@@ -87,14 +87,11 @@ class WatchedFiles(Generic[_Value]):
         """
         with self._lock:
             if time.monotonic() - self._looked > _LOOK_S:
-                self._refresh()
+                self._looked, now = time.monotonic(), self._look()
+                if now != self._seen and self._rounds.run(_FAILED, self._reload):
+                    self._seen = now
+                    _log.info("reloaded: %s", ", ".join(self._paths))
             return self.value
-
-    def _refresh(self) -> None:
-        self._looked, now = time.monotonic(), self._look()
-        if now != self._seen and self._rounds.run(_FAILED, self._reload):
-            self._seen = now
-            _log.info("reloaded: %s", ", ".join(self._paths))
 
     def _reload(self) -> None:
         self.value = self._read()
@@ -105,7 +102,7 @@ class WatchedFiles(Generic[_Value]):
 
 def _fingerprint(path: str) -> tuple[int, ...] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_mode
+    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode

@@ -7,11 +7,13 @@ checks.
 
 import threading
 from collections.abc import Collection
+from functools import partial
 from typing import Protocol
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransactionError
 from pyrocket.formats.system_topics import HALF_TOPIC
+from pyrocket.services.transactions.check_service import CheckTarget
 from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import Store
 from pyrocket.values.message import SendStatus
@@ -37,19 +39,6 @@ class Producers(Protocol):
     def ask(self, topic: str, request: CheckRequest) -> bool:
         """Send a check request to a producer of the topic; return False if none accepts it."""
         ...
-
-
-class _Target:
-    """The producers of one topic, as a target of the check service."""
-
-    def __init__(self, topic: str, producers: Producers) -> None:
-        self.group, self._producers = topic, producers
-
-    def room(self) -> int:
-        return min(self._producers.room(self.group), MAX_QUESTIONS)
-
-    def ask(self, request: CheckRequest) -> bool:
-        return self._producers.ask(self.group, request)
 
 
 class BrokerTransactions:
@@ -116,24 +105,30 @@ class BrokerTransactions:
             self._thread.join()
 
     def _run(self, producers: Producers | None) -> None:
-        targets: dict[str, _Target] = {}
+        targets: dict[str, CheckTarget] = {}
         while not self._closed.wait(_POLL_S):
             self.rounds.run(
                 "checking transactions failed and will be retried",
                 lambda: self._check(targets, producers),
             )
 
-    def _check(self, targets: dict[str, _Target], producers: Producers | None) -> None:
+    def _check(self, targets: dict[str, CheckTarget], producers: Producers | None) -> None:
         """Run a round of checks if one is due."""
         if producers is not None:
             self._register(targets, producers)
         self._transactions.run_checks()
 
-    def _register(self, targets: dict[str, _Target], producers: Producers) -> None:
+    def _register(self, targets: dict[str, CheckTarget], producers: Producers) -> None:
         """Add topics with connected producers to the check service; remove all other topics."""
         topics = {*producers.topics()}
         for topic in topics - targets.keys():
-            targets[topic] = _Target(topic, producers)
+            targets[topic] = CheckTarget(
+                topic, partial(_room, producers, topic), partial(producers.ask, topic)
+            )
             self._transactions.add(targets[topic])
         for topic in targets.keys() - topics:
             self._transactions.remove(targets.pop(topic))
+
+
+def _room(producers: Producers, topic: str) -> int:
+    return min(producers.room(topic), MAX_QUESTIONS)

@@ -1,15 +1,17 @@
 """The thread that wakes long polls when messages arrive or become visible again.
 
 It also sweeps the states of consumer groups, and renews invisible times for clients that use
-automatic renewal. Parked polls are indexed by the queue that they wait for. The polls of a group on
-all queues of a topic share the messages, so only the poll that has waited longest is woken; if it
-finds messages, it wakes the next one (`LongPolls.wait`). The cost of a wake-up does not depend on
-the number of polls parked.
+automatic renewal, while they are connected. Parked polls are indexed by the queue that they wait
+for. The polls of a group on all queues of a topic share the messages, so only the poll that has
+waited longest is woken; if it finds messages, it wakes the next one (`LongPolls.wait`). The cost of
+a wake-up does not depend on the number of polls parked.
+
+Source: `DefaultReceiptHandleManager`, `RenewStrategyPolicy` of RocketMQ's proxy.
 """
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,8 +20,109 @@ from typing import Generic, TypeVar
 from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import News
-from pyrocket.broker.renewals import Renewals
 from pyrocket.formats.system_topics import RETRY_PREFIX
+
+FIRST_MS = 60_000
+_STEPS_MS = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+_MAX_TOGETHER = 1000
+_AHEAD_S, _LONGEST_S = 10, 3 * 3600
+RELEASED_MS = 1000
+"""Time after which a message becomes visible if its client has disconnected."""
+
+
+@dataclass
+class Renewal:
+    """A message in flight with automatic renewal. Times are monotonic seconds."""
+
+    group: str
+    topic: str
+    handle: str
+    attempt: int
+    client: Hashable
+    began: float
+    until: float
+    renewed: int = 0
+
+
+class Renewals:
+    """The messages with automatic renewal. Safe to share between threads."""
+
+    def __init__(self, pop: Pop, is_connected: Callable[[Hashable], bool]) -> None:
+        self._pop, self._is_connected = pop, is_connected
+        self._lock = threading.Lock()
+        self._by_handle: dict[str, Renewal] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_handle)
+
+    def add(
+        self, group: str, topic: str, client: Hashable, handles: Sequence[tuple[str, int]]
+    ) -> None:
+        """Start renewing messages, each of which is given by its receipt handle and attempt."""
+        now = time.monotonic()
+        until = now + FIRST_MS / 1000
+        with self._lock:
+            for handle, attempt in handles:
+                self._by_handle[handle] = Renewal(group, topic, handle, attempt, client, now, until)
+
+    def remove(self, handles: Iterable[str]) -> None:
+        """Stop renewing messages that were acked, or whose invisible time their client has set."""
+        with self._lock:
+            for handle in handles:
+                self._by_handle.pop(handle, None)
+
+    def attempt(self, handle: str) -> int:
+        """Return the attempt of a message; 0 if it is not renewed."""
+        renewal = self._by_handle.get(handle)
+        return renewal.attempt if renewal else 0
+
+    def release(self, client: Hashable) -> None:
+        """Make the messages of a disconnected client visible soon."""
+        with self._lock:
+            released = [renewal for renewal in self._by_handle.values() if renewal.client == client]
+        self._extend(released, RELEASED_MS)
+        self.remove(renewal.handle for renewal in released)
+
+    def renew(self) -> None:
+        """Renew the messages that are due, with one change for each group, topic and time.
+
+        After a BrokerBusyError, the next call renews the remaining messages.
+        """
+        now = time.monotonic()
+        with self._lock:
+            renewals = [*self._by_handle.values()]
+        due = [renewal for renewal in renewals if renewal.until - now < _AHEAD_S]
+        by_ms: dict[int, list[Renewal]] = {}
+        for renewal in due:
+            ended = now - renewal.began >= _LONGEST_S or not self._is_connected(renewal.client)
+            ms = RELEASED_MS if ended else _STEPS_MS[min(renewal.renewed, len(_STEPS_MS) - 1)]
+            by_ms.setdefault(ms, []).append(renewal)
+        for ms, renewals in by_ms.items():
+            for renewal in self._extend(renewals, ms):
+                renewal.until, renewal.renewed = now + ms / 1000, renewal.renewed + 1
+        self.remove(renewal.handle for renewal in by_ms.get(RELEASED_MS, ()))
+
+    def _extend(self, renewals: Iterable[Renewal], ms: int) -> list[Renewal]:
+        """Set when messages become visible; stop renewing messages with invalid handles."""
+        by_topic: dict[tuple[str, str], list[Renewal]] = {}
+        for renewal in renewals:
+            by_topic.setdefault((renewal.group, renewal.topic), []).append(renewal)
+        kept: list[Renewal] = []
+        for place, several in by_topic.items():
+            for start in range(0, len(several), _MAX_TOGETHER):
+                kept += self._extend_some(place, several[start : start + _MAX_TOGETHER], ms)
+        return kept
+
+    def _extend_some(
+        self, place: tuple[str, str], renewals: Sequence[Renewal], ms: int
+    ) -> Iterator[Renewal]:
+        valid = self._pop.extend(*place, [renewal.handle for renewal in renewals], ms).valid
+        for renewal, is_valid in zip(renewals, valid, strict=True):
+            if is_valid:
+                yield renewal
+            else:
+                self.remove([renewal.handle])
+
 
 _Waiter = TypeVar("_Waiter", bound=Hashable)
 _Key = tuple[str, ...] | tuple[str, int]
@@ -28,10 +131,7 @@ _Place = tuple[str, str, int | None]
 
 @dataclass(frozen=True)
 class ParkedPoll(Generic[_Waiter]):
-    """A long poll of a group on one queue or all queues of a topic.
-
-    waiter: The object by which the caller answers the poll.
-    """
+    """A long poll of a group on one queue or on all of a topic; `waiter` answers it."""
 
     group: str
     topic: str
@@ -137,11 +237,7 @@ class Polls:
         self._thread.start()
 
     def appended(self) -> None:
-        """Check for new messages after an append.
-
-        Without parked polls this does nothing, because a poll checks for messages when it is
-        parked.
-        """
+        """Look for new messages after an append; a poll looks for itself when it is parked."""
         if len(self.holds):
             self._changed.set()
 
@@ -155,11 +251,9 @@ class Polls:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._closed = True
         self._changed.set()
         self._thread.join()

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TypeVar, cast
 
 from pyrocket.broker.append_queue import Append
-from pyrocket.engine.message_encoder import AppendRoute, Origin
+from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, Origin
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.formats.message_keys import offset_message_id
-from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.store import Store, sender_of
 from pyrocket.values.message import AppendResult, Message, SendResult
 
@@ -32,13 +31,6 @@ class Sent:
     immunity_s: int | None = None
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    record: EncodedBatch
-    queue_id: int
-    is_visible: bool
-
-
 class Sends:
     """Appends the messages of a request together. Safe to share between threads."""
 
@@ -55,15 +47,15 @@ class Sends:
         TopicNameError, TopicNotFoundError, BrokerBusyError.
         """
         routes: dict[str, AppendRoute] = {}
-        encoded = [self._encoded(one, routes) for one in messages]
+        encoded = [self._encoded(message, routes) for message in messages]
         queues = {route.topic: route.queues for route in routes.values()}
-        stored = self._append(ReceivedRecords(queues, [one.record for one in encoded]))
+        stored = self._append(ReceivedRecords(queues, [message.record for message in encoded]))
         return converted(stored, partial(self._results, messages, encoded))
 
     def _results(
         self,
         messages: Sequence[Sent],
-        encoded: Sequence[_Encoded],
+        encoded: Sequence[EncodedMessage],
         done: "Future[AppendResult]",
     ) -> list[SendResult]:
         stored, (host, port) = cast("StoredRecords", done.result()), self._store.lookup.host
@@ -71,28 +63,27 @@ class Sends:
         return [
             SendResult(
                 topic=sent.message.topic,
-                queue_id=one.queue_id,
-                queue_offset=int(at.queue_offsets[0]) if one.is_visible else 0,
+                queue_id=message.queue_id,
+                queue_offset=0 if message.is_diverted else int(at.queue_offsets[0]),
                 physical_offset=offset,
                 msg_id=sent.origin.unique_id,
                 offset_msg_id=offset_message_id(host, port, offset),
                 status=stored.status,
                 broker=self._store.broker_name,
             )
-            for sent, one, at, offset in zip(
+            for sent, message, at, offset in zip(
                 messages, encoded, stored.appended, offsets, strict=True
             )
         ]
 
-    def _encoded(self, sent: Sent, routes: dict[str, AppendRoute]) -> _Encoded:
+    def _encoded(self, sent: Sent, routes: dict[str, AppendRoute]) -> EncodedMessage:
         store, message, topic = self._store, sent.message, sent.message.topic
         route = routes.get(topic) or routes.setdefault(topic, self._sender.route(topic))
         if sent.is_half:
             # RocketMQ's proxy asks any producer of the topic, so the topic is used as the group.
             half = store.transactions.encode_half(topic, message, sent.immunity_s, sent.origin)
-            return _Encoded(half, 0, is_visible=False)
-        found = self._sender.encode(message, route, sent.origin)
-        return _Encoded(found.record, found.queue_id, found.record.topic == topic)
+            return EncodedMessage(half, sent.origin.unique_id, 0, is_diverted=True)
+        return self._sender.outgoing.encode_message(message, route, sent.origin)
 
 
 def converted(

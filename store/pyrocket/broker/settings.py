@@ -128,7 +128,7 @@ def _setting(
     translate: Callable[[str], str] = str,
 ) -> Any:
     about = {"kind": kind, "text": text, "java": java, "translate": translate}
-    return field(default=default, metadata=about)
+    return field(default=default, metadata={"default": kind.show(default), **about})
 
 
 def _flush(text: str) -> str:
@@ -367,16 +367,9 @@ class SettingRow:
 def table() -> dict[str, SettingRow]:
     """Return every setting by name, in the order of the documentation."""
     return {
-        each.name: SettingRow(
-            each.name,
-            each.metadata["kind"].show(each.default),
-            each.metadata["kind"],
-            each.metadata["text"],
-            each.metadata["java"],
-            each.metadata["translate"],
-        )
-        for each in fields(Settings)
-        if "kind" in each.metadata
+        setting.name: SettingRow(setting.name, **setting.metadata)
+        for setting in fields(Settings)
+        if setting.metadata
     }
 
 

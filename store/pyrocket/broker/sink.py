@@ -29,10 +29,7 @@ class StoreSink:
         return AppendQueue(append, gathers=self._store.config.flush == "sync")
 
     def send(self, message: Message, create: bool = False) -> SendResult:
-        """Append one message; with `create` a missing topic is created.
-
-        Raises MessageError, TopicNotFoundError.
-        """
+        """Append one message; `create` a missing topic. Raises MessageError, TopicNotFoundError."""
         self.prepare(message.topic, create)
         return self._store.append(message)
 
@@ -53,10 +50,7 @@ class StoreSink:
         return self._records.check(topics, block)
 
     def append(self, records: ReceivedRecords) -> "Future[AppendResult]":
-        """Append checked records: all of them, or none.
-
-        Raises TopicNotFoundError (TOPIC_CHANGED), BrokerBusyError.
-        """
+        """Append all or none. Raises TopicNotFoundError (TOPIC_CHANGED), BrokerBusyError."""
         if not records.batches:
             nothing: Future[AppendResult] = Future()
             nothing.set_result(AppendResult(0, 0, self._store.position().published))
@@ -98,12 +92,10 @@ class StoreSink:
         )
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Delete staged rows that will not be published."""
         _check_names(staged)
         self._store.sink.discard(staged)
 
     def flush(self) -> None:
-        """Flush everything appended before the call."""
         self._store.flush()
 
     def close(self) -> None:

@@ -58,12 +58,11 @@ class StoreSource:
 
     def plan(self, topics: Collection[str], run: str = "") -> ReadPlan:
         """Return what the planning of a micro-batch reads, with the bounds of these topics."""
-        identity = self.identities()[self.store.broker_name]
-        existing = self.topics()
+        store, existing = self.store, self.topics()
         return ReadPlan(
-            broker=self.store.broker_name,
-            store=identity.store,
-            epoch=identity.epoch,
+            broker=store.broker_name,
+            store=store.uuid,
+            epoch=store.history.epoch,
             run=run,
             topics=[*existing.values()],
             bounds=self.bounds([topic for topic in topics if topic in existing]),

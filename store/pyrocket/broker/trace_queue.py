@@ -18,21 +18,16 @@ NO_HOST: Host = (b"", 0)
 _log = logging.getLogger(__name__)
 
 
-class _Record(NamedTuple):
-    """An encoded record; RocketMQ's tools show `host` as the client of the trace message."""
-
-    host: Host
-    body: bytes
-    keys: list[str]
-
-
 class TraceMessage(NamedTuple):
-    """Records of one client that are sent together; `records` is their number."""
+    """Records of one client that are sent together; `records` is their number.
+
+    RocketMQ's tools show `host` as the client of the trace message.
+    """
 
     host: Host
     body: bytes
     keys: list[str]
-    records: int
+    records: int = 1
 
 
 class TraceQueue:
@@ -47,7 +42,7 @@ class TraceQueue:
     def __init__(self, topic: str, whose: str, max_pending: int) -> None:
         """`whose` names the client or the broker in the log."""
         self._topic, self._whose, self._max = topic, whose, max_pending
-        self._lock, self.dropped, self._pending = threading.Lock(), 0, list[_Record]()
+        self._lock, self.dropped, self._pending = threading.Lock(), 0, list[TraceMessage]()
 
     def put(self, topic: str, record: Trace, host: Host = NO_HOST) -> None:
         """Add a record about a message of a topic."""
@@ -57,7 +52,7 @@ class TraceQueue:
         with self._lock:
             has_room = len(self._pending) < self._max and len(body) <= MAX_BYTES
             if has_room:
-                self._pending.append(_Record(host, body, trace_keys(record)))
+                self._pending.append(TraceMessage(host, body, trace_keys(record)))
         if not has_room:
             self.drop(1)
 
@@ -76,9 +71,9 @@ class TraceQueue:
             _log.warning("message traces of %s were dropped", self._whose)
 
 
-def _parts(records: Iterable[_Record]) -> Iterator[list[_Record]]:
+def _parts(records: Iterable[TraceMessage]) -> Iterator[list[TraceMessage]]:
     """Yield records together, as many as a message has room for."""
-    part: list[_Record] = []
+    part: list[TraceMessage] = []
     size = 0
     for record in records:
         if part and size + len(record.body) > MAX_BYTES:
@@ -89,7 +84,7 @@ def _parts(records: Iterable[_Record]) -> Iterator[list[_Record]]:
     yield part
 
 
-def _joined(part: list[_Record]) -> TraceMessage:
+def _joined(part: list[TraceMessage]) -> TraceMessage:
     keys = dict.fromkeys(key for record in part for key in record.keys)
     body = b"".join(record.body for record in part)
     return TraceMessage(part[0].host, body, [*keys], len(part))

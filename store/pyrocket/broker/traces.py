@@ -70,7 +70,6 @@ class Traces:
         stored.add_done_callback(trace)
 
     def delivered(self, host: Host, group: str, topic: str, found: Iterable[Delivery]) -> None:
-        """Trace the messages of a receive."""
         now = self._store.now()
         self._put(topic, host, [_sub_before(one, group, topic, now) for one in found])
 
@@ -132,7 +131,6 @@ class Traces:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def close(self) -> None:
@@ -150,7 +148,6 @@ class Traces:
         self.rounds.run("writing message traces failed", self._write)
 
     def _write(self) -> None:
-        """Append the pending records together."""
         messages = self._queue.take()
         if not messages:
             return

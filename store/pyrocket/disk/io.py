@@ -13,8 +13,8 @@ import logging
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyrocket.disk import io
@@ -96,6 +96,16 @@ def open_file(path: str | Path, flags: int) -> int:
             os.close(descriptor)
             raise
     return descriptor
+
+
+@contextmanager
+def opened(path: str | Path, flags: int) -> Iterator[int]:
+    """Yield the descriptor of a file, opened as by `open_file`; close it afterwards."""
+    descriptor = open_file(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:

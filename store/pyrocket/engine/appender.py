@@ -47,10 +47,7 @@ from pyrocket.log.record_walk import walk_all
 
 @dataclass(frozen=True)
 class Streamed:
-    """The result of a streamed append: [start, end) of the log.
-
-    `appended` is None if there were too many keys to keep in memory.
-    """
+    """A streamed append of [start, end) of the log; `appended` is None for too many keys."""
 
     start: int
     end: int
@@ -167,10 +164,7 @@ class Appender:
         return start
 
     def roll_forward(self) -> None:
-        """Erase reserved bytes that were not published, and dispatch published records.
-
-        Raises StoreFailedError after a failed write or fsync.
-        """
+        """Erase unpublished bytes, dispatch published records. Raises StoreFailedError."""
         state = self._state
         if state[FAILED]:
             raise failed_before()
@@ -232,7 +226,9 @@ class Appender:
         for placed in plan:
             batch, offsets = placed.chunk.load(), placed.placement.offsets
             batch.place(offsets, placed.queue_offsets, store_time)
-            self._record_due(batch, store_time)
+            # Before the records exist: a service may check too early, but never too late.
+            if (due := batch.earliest_due(store_time)) is not None:
+                self._state.lower_due(due)
             if not head:
                 offset, head = int(offsets[0]), batch.withhold_head()
             self._log.write(placed.placement, batch.data, batch.bounds)
@@ -241,12 +237,6 @@ class Appender:
         self._log.run.write(offset, head)
         if whole:
             self._sync(offset, offset + len(head))
-
-    def _record_due(self, batch: EncodedBatch, store_time: int) -> None:
-        """Lower the next due time before the records exist: a service may check too early."""
-        due = batch.earliest_due(store_time)
-        if due is not None:
-            self._state.lower_due(due)
 
     def _sync(self, start: int, end: int) -> None:
         try:

@@ -82,7 +82,7 @@ class Checkpointer:
             index = read_checkpoint(self._layout).index_timestamp
             # A damaged file is deleted by the next writer that opens the store.
             with suppress(StoreDamagedError):
-                index = self._store.keys.sync_full(index)
+                index = self._store.keys.index.sync_full(index)
         save_progress(self._store, end, cursors, changed)
         content = encode_checkpoint(Checkpoint(stored, stored, index))
         for path in (self._layout.own_checkpoint, self._layout.checkpoint):

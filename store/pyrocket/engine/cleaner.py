@@ -10,10 +10,21 @@ The file with a queue's last entry is never deleted, so that offsets continue wh
 the queue have expired. The end of such a queue is saved with the topics beforehand: a queue that is
 rebuilt from the log then continues from the saved end.
 
-A manual cleaning and its preview follow the same rules (`_planned_by_hand`).
+A manual cleaning and its preview follow the same rules (`_planned_by_hand`). Log files are selected
+as by RocketMQ. Whole files are deleted, oldest first, and never the last one:
+
+- in the hours `at_hours`, or while the disk is fuller than `clean_ratio`: files whose last message
+  is older than `hours`;
+- while the disk is fuller than `force_ratio`: files of any age, until usage is below it (RocketMQ
+  deletes `files_per_run` each time, even if fewer would be enough);
+- at any hour, while the log is larger than `total_bytes`: files of any age.
+
+Above `full_ratio` appends are refused (`DiskRoom`). Source:
+`DefaultMessageStore.CleanCommitLogService`.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -23,17 +34,11 @@ from pyrocket.base.arguments import check_amount, format_size
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.machine import DiskUsage
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.recovery import StoreParts
-from pyrocket.engine.retention_rules import (
-    CleaningPlan,
-    bytes_for_space,
-    hold_back,
-    plan_by_hand,
-    plan_cleaning,
-)
 from pyrocket.errors import OptionError, PyrocketError, StoreDamagedError
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
@@ -43,6 +48,91 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.values.admin import CleanReport, Kept, LogFile, Removal
+
+_HOUR_MS = 3_600_000
+
+EXPIRED, TOTAL_BYTES, DISK = "expired", "total bytes", "disk"
+"""The reasons for which a file is deleted."""
+
+
+def plan_cleaning(
+    policy: Retention, files: Sequence[LogFile], disk: DiskUsage, now_ms: int
+) -> tuple[Removal, ...]:
+    """Return the files that an automatic cleaning deletes now; `files` are all, oldest first."""
+    oldest = files[:-1][: policy.files_per_run]
+    may_expire = disk.ratio > policy.clean_ratio or local_hour(now_ms) in policy.at_hours
+    hours = policy.hours if may_expire else None
+    expired = _expired(oldest, hours, now_ms)
+    beyond = _beyond(files, oldest, policy.total_bytes)
+    for_space = _until_free(oldest, disk.excess_over(policy.force_ratio))
+    return tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond, DISK: for_space}))
+
+
+def bytes_for_space(policy: Retention, files: Sequence[LogFile], disk: DiskUsage) -> int:
+    """Return the bytes of the files that a policy deletes because the disk is too full."""
+    count = _until_free(files[:-1], disk.excess_over(policy.force_ratio))
+    return sum(file.bytes for file in files[:count])
+
+
+def plan_by_hand(
+    files: Sequence[LogFile], now_ms: int, *, hours: float | None, total_bytes: int | None
+) -> tuple[Removal, ...]:
+    """Return the files that a manual cleaning deletes, at any hour and any number of them."""
+    oldest = files[:-1]
+    expired = _expired(oldest, hours, now_ms)
+    beyond = _beyond(files, oldest, total_bytes)
+    return tuple(_join(oldest, {EXPIRED: expired, TOTAL_BYTES: beyond}))
+
+
+def hold_back(
+    removals: Sequence[Removal], held_from: int, held_by: str
+) -> tuple[tuple[Removal, ...], tuple[Kept, ...]]:
+    """Split the log's oldest files into files to delete and files to keep.
+
+    A file is kept if it contains a record at or after log offset `held_from`; `held_by` describes
+    these records.
+    """
+    ends = [removal.file.start + removal.file.bytes for removal in removals]
+    count = next((at for at, end in enumerate(ends) if end > held_from), len(ends))
+    kept = (Kept(removal.file, held_by) for removal in removals[count:])
+    return tuple(removals[:count]), tuple(kept)
+
+
+def local_hour(now_ms: int) -> int:
+    """Return the hour of the day in the local time zone, which RocketMQ's deleteWhen uses."""
+    return time.localtime(now_ms / 1000).tm_hour
+
+
+def _expired(files: Sequence[LogFile], hours: float | None, now_ms: int) -> int:
+    """Return the number of expired files before the first file that has not expired."""
+    if hours is None:
+        return 0
+    kept = (at for at, file in enumerate(files) if file.closed_ms + hours * _HOUR_MS > now_ms)
+    return next(kept, len(files))
+
+
+def _beyond(files: Sequence[LogFile], oldest: Sequence[LogFile], limit: int | None) -> int:
+    """Return the number of oldest files to delete so that the log has at most `limit` bytes."""
+    return 0 if limit is None else _until_free(oldest, sum(file.bytes for file in files) - limit)
+
+
+def _until_free(files: Sequence[LogFile], wanted: int) -> int:
+    """Return the number of oldest files to delete to free `wanted` bytes."""
+    count = 0
+    while wanted > 0 and count < len(files):
+        wanted -= files[count].bytes
+        count += 1
+    return count
+
+
+def _join(files: Sequence[LogFile], counts: dict[str, int]) -> Iterator[Removal]:
+    """Yield the files to delete, each with the first reason that applies."""
+    for at, file in enumerate(files):
+        reason = next((reason for reason, count in counts.items() if at < count), None)
+        if reason is None:
+            return
+        yield Removal(file, reason)
+
 
 INTERVAL_MS = 10_000
 """RocketMQ's cleanResourceInterval: the minimum time between two checks of a writer."""
@@ -102,9 +192,9 @@ class Cleaner:
             self._remove_leftovers(full=self._room.is_full(policy))
             if policy is None:
                 self._warn_if_filling()
-            elif self._plan(policy).removals:
+            elif self._plan(policy):
                 with section():
-                    self.remove(self._plan(policy).removals)
+                    self.remove(self._plan(policy))
             self._room.restore_reserve()
         except (PyrocketError, OSError) as error:
             self._next_look_ms = self._clock() + _BUSY_MS
@@ -135,7 +225,7 @@ class Cleaner:
     def _clean_full(self, policy: Retention) -> None:
         if self._is_due():
             self._remove_leftovers(full=True)
-            self.remove(self._plan(policy).removals)
+            self.remove(self._plan(policy))
         self._room.check_ratio(policy)
 
     def _warn_if_filling(self) -> None:
@@ -158,7 +248,7 @@ class Cleaner:
         """
         self.refresh()
         now, policy = self._clock(), self._policy
-        left = _planned_by_hand(self._log, policy, now, hours, total_bytes).removals
+        left = _planned_by_hand(self._log, policy, now, hours, total_bytes)
         before = _minima(self._queues, self._log.first_offset())
         report = CleanReport()
         while True:
@@ -199,10 +289,10 @@ class Cleaner:
 
     def _remove_index_files(self, log_start: int) -> int:
         with _damaged_index_stays(self._layout):
-            return self._keys.remove_below(log_start)
+            return self._keys.index.remove_below(log_start)
         return 0
 
-    def _plan(self, policy: Retention) -> CleaningPlan:
+    def _plan(self, policy: Retention) -> tuple[Removal, ...]:
         return plan_cleaning(policy, log_files(self._log), self._room.usage(), self._clock())
 
     def _remove_leftovers(self, *, full: bool) -> None:
@@ -230,7 +320,7 @@ class Cleaner:
             last = queue.entries(max(end - 1, 0), end)
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
-        self._topics.save_all_ends(ends)
+        self._topics.save_ends(ends)
 
 
 def preview(
@@ -240,7 +330,7 @@ def preview(
     log, queues, config = reader.files.log, reader.files.queues, reader.identity.config
     policy = config.retention or RetentionFile(layout).read()
     plan = _planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
-    removals, kept = hold_back(plan.removals, *hooks.held_from())
+    removals, kept = hold_back(plan, *hooks.held_from())
     start = removals[-1].file.start + log.file_bytes if removals else log.first_offset()
     growing = hooks.moved_by(start) if removals else set()
     queue_files = (
@@ -261,10 +351,7 @@ def preview(
 
 
 def _minima(queues: QueueTable, log_start: int) -> dict[tuple[str, int], int]:
-    """Return the minimum offset of each queue if the log begins at `log_start`.
-
-    Queues of services and damaged queues are left out.
-    """
+    """Return the minimum offset by queue for a log start; not of services and damaged queues."""
     found = {}
     for topic, queue_id in queues.on_disk():
         if topic not in CLOSED_TO_SENDERS and not topic.lower().startswith(SYSTEM_PREFIX):
@@ -308,11 +395,8 @@ def _planned_by_hand(
     now_ms: int,
     hours: float | None,
     total_bytes: int | None,
-) -> CleaningPlan:
-    """Return the files that exceed the limits; the policy's limits are the default.
-
-    Raises OptionError, with the code RETENTION_MISSING if no limit is set.
-    """
+) -> tuple[Removal, ...]:
+    """Return the files beyond the limits, or the policy's. Raises OptionError."""
     if hours is None and total_bytes is None and policy is not None:
         hours, total_bytes = policy.hours, policy.total_bytes
     if hours is None and total_bytes is None:
@@ -332,7 +416,10 @@ def log_files(log: CommitLog) -> list[LogFile]:
     and does not change when files are copied. The last file is never deleted, so its time does not
     matter.
     """
-    stored = [each for start in log.run.starts() for each in _first_stored(log, start)]
+    stored = []
+    for start in log.run.starts():
+        with suppress(FileNotFoundError):  # It has been deleted in the meantime.
+            stored.append((start, log.stored_at(start)))
     while stored and not stored[-1][1]:
         stored.pop()  # Preallocated, or damaged.
     files: list[LogFile] = []
@@ -341,11 +428,3 @@ def log_files(log: CommitLog) -> list[LogFile]:
         files.append(LogFile(start, log.file_bytes, closed))
         closed = first or closed
     return files[::-1]
-
-
-def _first_stored(log: CommitLog, start: int) -> list[tuple[int, int]]:
-    """Return [(start, store time of the first message)]; [] if the file has been deleted."""
-    try:
-        return [(start, log.stored_at(start))]
-    except FileNotFoundError:
-        return []

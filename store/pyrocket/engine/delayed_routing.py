@@ -19,13 +19,7 @@ import pyarrow.compute as pc
 from pyrocket.base.config import StoreConfig
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.properties import (
-    DELAY,
-    REAL_QID,
-    REAL_TOPIC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-)
+from pyrocket.formats.properties import DELAY, REAL_QID, REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.formats.system_topics import SCHEDULE_QUEUES, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -117,7 +111,7 @@ class DelayRouter:
         levels = np.minimum(_filled(level, len(columns)), len(self._levels))
         dues = _filled(due_at, len(columns))
         self._check_near(dues, now)
-        columns = _without_delays(columns)
+        columns = replace(columns, delay_level=None, delay=None, deliver_at=None)
         if due_at is not None:
             columns = _with_properties(columns, _property(TIMER_DELIVER_MS, due_at))
         timed, leveled = np.flatnonzero(dues > now), np.flatnonzero(levels > 0)
@@ -125,19 +119,14 @@ class DelayRouter:
         if len(rest):
             yield _pick(topic, rest, columns, queue_ids)
         if len(leveled):
-            yield self._wait_levels(_pick(topic, leveled, columns, queue_ids), levels[leveled])
+            routed, own = _pick(topic, leveled, columns, queue_ids), levels[leveled]
+            waits, queues = _property(DELAY, pa.array(own)), (own - 1).astype(np.int32)
+            routed = _diverted(routed, SCHEDULE_TOPIC, queues, waits)
+            yield replace(routed, delays=np.array(self._levels, np.int64)[own - 1])
         if len(timed):
-            yield _wait_timer(_pick(topic, timed, columns, queue_ids), dues[timed])
-
-    def _wait_levels(self, routed: RoutedRows, levels: Ints) -> RoutedRows:
-        own = (_property(DELAY, pa.array(levels)), *_home(routed))
-        return replace(
-            routed,
-            topic=SCHEDULE_TOPIC,
-            columns=_with_properties(routed.columns, *own),
-            queue_ids=(levels - 1).astype(np.int32),
-            delays=np.array(self._levels, np.int64)[levels - 1],
-        )
+            routed, own = _pick(topic, timed, columns, queue_ids), dues[timed]
+            waits, queues = _property(TIMER_OUT_MS, pa.array(own)), np.zeros(len(own), np.int32)
+            yield replace(_diverted(routed, TIMER_TOPIC, queues, waits), dues=own)
 
     def _check_near(self, dues: Ints, now: int) -> None:
         far = dues - now > self._max_ms
@@ -180,21 +169,14 @@ def _pick(topic: str, rows: Ints, columns: SendColumns, queue_ids: QueueIds) -> 
     return RoutedRows(topic, rows, columns.take(pa.array(rows)), queue_ids[rows])
 
 
-def _wait_timer(routed: RoutedRows, dues: Ints) -> RoutedRows:
-    own = (_property(TIMER_OUT_MS, pa.array(dues)), *_home(routed))
-    return replace(
-        routed,
-        topic=TIMER_TOPIC,
-        columns=_with_properties(routed.columns, *own),
-        queue_ids=np.zeros(len(dues), np.int32),
-        dues=dues,
-    )
-
-
-def _home(routed: RoutedRows) -> tuple[pa.StringArray | pa.StringScalar, ...]:
-    """Return the properties with the topic and queue to deliver each row to."""
-    topic = pa.scalar(f"{REAL_TOPIC}\x01{routed.topic}\x02")
-    return topic, _property(REAL_QID, pa.array(routed.queue_ids))
+def _diverted(
+    routed: RoutedRows, topic: str, queue_ids: QueueIds, waits: pa.StringArray
+) -> RoutedRows:
+    """Return the rows for a system topic, with their wait and where to deliver them to."""
+    to = pa.scalar(f"{REAL_TOPIC}\x01{routed.topic}\x02")
+    own = waits, to, _property(REAL_QID, pa.array(routed.queue_ids))
+    columns = _with_properties(routed.columns, *own)
+    return replace(routed, topic=topic, columns=columns, queue_ids=queue_ids)
 
 
 def _property(name: str, numbers: pa.Array) -> pa.StringArray:
@@ -208,7 +190,3 @@ def _with_properties(
 ) -> SendColumns:
     before = () if columns.properties is None else (columns.properties,)
     return replace(columns, properties=pc.binary_join_element_wise(*before, *blocks, ""))
-
-
-def _without_delays(columns: SendColumns) -> SendColumns:
-    return replace(columns, delay_level=None, delay=None, deliver_at=None)

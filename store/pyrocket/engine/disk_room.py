@@ -72,11 +72,10 @@ class DiskRoom:
         """
         if delete_reserve_if_full(self._layout) and self._lacking:
             free = format_size(free_bytes(self._layout.own))
-            raise StoreUnavailableError(
-                f"the file system of {self._layout.root} has {free} free, and the reserve of the"
-                " broker is used up: until there is more space, it can only read and clean.",
-                remedy="Free some space: `pyrocket store clean` removes the oldest messages.",
-                code="DISK_FULL",
+            raise _full(
+                f"{self._layout.root} has {free} free, and the reserve of the broker is used up:"
+                " until there is more space, it can only read and clean.",
+                "Free some space: `pyrocket store clean` removes the oldest messages.",
             )
 
     def check_reserved(self) -> None:
@@ -86,12 +85,7 @@ class DiskRoom:
         """
         self.check_usable()
         if self._lacking:
-            raise StoreUnavailableError(
-                f"the file system of {self._layout.root} has no room for the reserve of the"
-                " broker.",
-                remedy=_FREE_SPACE,
-                code="DISK_FULL",
-            )
+            raise _full(f"{self._layout.root} has no room for the reserve of the broker.")
 
     def is_full(self, policy: Retention | None, more: int = 0) -> bool:
         """Whether appends of messages of `more` bytes are refused."""
@@ -103,11 +97,10 @@ class DiskRoom:
         """Raise StoreUnavailableError (DISK_FULL) if the disk is fuller than the policy allows."""
         usage = self.usage()
         if usage.ratio > policy.full_ratio:
-            raise StoreUnavailableError(
-                f"the file system of {self._layout.root} is {usage.ratio:.0%} full; above"
-                f" {policy.full_ratio:.0%} appends are refused.",
-                remedy="Free some space, or shorten the retention.",
-                code="DISK_FULL",
+            raise _full(
+                f"{self._layout.root} is {usage.ratio:.0%} full; above {policy.full_ratio:.0%}"
+                " appends are refused.",
+                "Free some space, or shorten the retention.",
             )
 
     def fits(self, more: int) -> bool:
@@ -125,11 +118,9 @@ class DiskRoom:
         needs += [f"{format_size(more)} of messages"] if more else []
         needs += [f"the reserve of {format_size(RESERVE_BYTES)}"] if self._lacking else []
         free = format_size(free_bytes(self._layout.commit_log))
-        raise StoreUnavailableError(
-            f"the file system of {self._layout.commit_log} has {free} free; to append,"
-            f" {' and '.join(needs)} have to fit.",
-            remedy=_FREE_SPACE,
-            code="DISK_FULL",
+        raise _full(
+            f"{self._layout.commit_log} has {free} free; to append, {' and '.join(needs)} have to"
+            " fit."
         )
 
     def usage(self) -> DiskUsage:
@@ -151,6 +142,10 @@ class DiskRoom:
     def _lacking(self) -> bool:
         """Whether a broker keeps a reserve and it is missing."""
         return self._keeps_reserve and not _exists(self._layout.reserve)
+
+
+def _full(state: str, remedy: str = _FREE_SPACE) -> StoreUnavailableError:
+    return StoreUnavailableError(f"the file system of {state}", remedy=remedy, code="DISK_FULL")
 
 
 RETRY_MS = 10_000

@@ -25,7 +25,6 @@ class lazy_property(cached_property[T]):  # noqa: N801  as `cached_property` is 
     """A `cached_property` that is computed once even if several threads access it at once."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the value; computed at the first access."""
         with _making:
             return super().__get__(instance, owner)
 
@@ -43,14 +42,9 @@ class Engine:
         recovery: RecoveryHooks,
         hooks: Callable[[], Hooks],
     ) -> None:
-        """Open the directory; a writer recovers it if necessary.
-
-        `hooks` returns the services' hooks when the writer first needs them.
-        """
-        self.layout, self.clock, self._make_hooks = layout, clock, hooks
-        self._writer = (
-            None if read_only else Writer(layout, config, clock, recovery, lambda: self._hooks)
-        )
+        """Open the directory; a writer recovers it if necessary, and calls `hooks` when needed."""
+        self.layout, self.clock = layout, clock
+        self._writer = None if read_only else Writer(layout, config, clock, recovery, hooks)
         self._is_closed = False
         self._identity = self._writer.identity if self._writer else load_identity(layout, config)
         warn_of_differences(layout, config, self._identity.config)
@@ -62,12 +56,8 @@ class Engine:
     def reader(self) -> Reader:
         """The reader. A store that is open for reading creates it on first use, staging never."""
         identity, writer = self._identity, self._writer
-        files = writer.files if writer else StoreFiles.to_read(self.layout, identity.config)
+        files = writer.files if writer else StoreFiles(self.layout, identity.config)
         return Reader(self.layout, identity, self.clock, files, self.topics)
-
-    @lazy_property
-    def _hooks(self) -> Hooks:
-        return self._make_hooks()
 
     @lazy_property
     def encoder(self) -> MessageEncoder:

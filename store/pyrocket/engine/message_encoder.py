@@ -63,11 +63,12 @@ class AppendRoute:
 
 @dataclass(frozen=True)
 class EncodedMessage:
-    """One encoded message: its record, its UNIQ_KEY, and the queue to which it is delivered."""
+    """An encoded message for its queue; `is_diverted` if a system topic stores it first."""
 
     record: EncodedBatch
     unique_id: str
     queue_id: int
+    is_diverted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,6 @@ class MessageEncoder:
 
     @property
     def max_message_bytes(self) -> int:
-        """The maximum length of a body."""
         return self._config.max_message_bytes
 
     def encode_rows(
@@ -173,25 +173,19 @@ class MessageEncoder:
     def encode_message(
         self, message: Message, route_to: AppendRoute, origin: Origin | None = None
     ) -> EncodedMessage:
-        """Return one message as a record; a delayed message becomes a record for a system topic.
-
-        Raises MessageError.
-        """
+        """Return a message as a record, of a system topic if it is delayed. Raises MessageError."""
         check_message(message, self.max_message_bytes)
         queue_id = self.queue_of(message, route_to)
         to = self.delays.destination(message, route_to.topic, queue_id, self._clock())
         record, unique_id = self._encode(message, to, origin)
-        return EncodedMessage(record, unique_id, queue_id)
+        return EncodedMessage(record, unique_id, queue_id, to.topic != route_to.topic)
 
     def encode_to(
         self, message: Message, to: Destination, origin: Origin | None = None
-    ) -> tuple[EncodedBatch, str]:
-        """Return one message as a record for the queue of `to`, and its UNIQ_KEY.
-
-        Raises MessageError.
-        """
+    ) -> EncodedBatch:
+        """Return one message as a record for the queue of `to`. Raises MessageError."""
         check_message(message, self.max_message_bytes)
-        return self._encode(message, to, origin)
+        return self._encode(message, to, origin)[0]
 
     def _encode(
         self, message: Message, to: Destination, origin: Origin | None
@@ -226,12 +220,9 @@ class MessageEncoder:
         record = encode_record(
             topic=to.topic,
             queue_id=to.queue_id,
-            queue_offset=0,
-            physical_offset=0,
             body=body,
             properties=properties,
             born_timestamp=origin.born_timestamp,
-            store_timestamp=0,
             flag=message.flag,
             sys_flag=sys_flag,
             born_host=origin.born_host,
@@ -436,7 +427,6 @@ class UniqueIds:
         self._prefix = np.frombuffer(prefix, np.uint8)
 
     def column(self, count: int) -> pa.StringArray:
-        """Return `count` new ids."""
         first = self._reserve(count)
         rows = np.empty((count, 16), np.uint8)
         rows[:, :10] = self._prefix
@@ -445,7 +435,6 @@ class UniqueIds:
         return hex_column(rows)
 
     def one(self) -> str:
-        """Return one new id."""
         number = self._reserve(1)
         return (self._prefix.tobytes() + number.to_bytes(6, "big")).hex().upper()
 

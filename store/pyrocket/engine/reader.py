@@ -9,13 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 
-from pyrocket.base.arguments import (
-    check_numbers,
-    check_place,
-)
+from pyrocket.base.arguments import check_numbers, check_place
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.file_queue import FileQueue
@@ -52,39 +48,22 @@ from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMess
 from pyrocket.values.topics import TopicConfig
 
 
-def _outside() -> int:
-    return 0
-
-
-@dataclass(frozen=True)
 class StoreFiles:
     """Shared by the reader, the writer and the services of one open store, and by its threads."""
 
-    log: CommitLog
-    queues: QueueTable
-
-    @classmethod
-    def to_read(cls, layout: Layout, config: StoreConfig) -> "StoreFiles":
-        """Return the files of a store that is open for reading."""
-        return cls._of(layout, config, writable=False, section=_outside)
-
-    @classmethod
-    def to_write(
-        cls, layout: Layout, config: StoreConfig, section: Callable[[], int]
-    ) -> "StoreFiles":
-        """Return the files for a writer; `section` numbers its exclusive sections, 0 outside."""
-        return cls._of(layout, config, writable=True, section=section)
-
-    @classmethod
-    def _of(
-        cls, layout: Layout, config: StoreConfig, *, writable: bool, section: Callable[[], int]
-    ) -> "StoreFiles":
-        log_bytes, queue_bytes = config.log_file_bytes, config.queue_file_bytes
-        files = FileQueue(
-            layout.commit_log, log_bytes, layout.scratch, writable=writable, section=section
+    def __init__(
+        self, layout: Layout, config: StoreConfig, section: Callable[[], int] | None = None
+    ) -> None:
+        """`section` numbers the exclusive sections of a writer, 0 outside; None for reading."""
+        writable, number = section is not None, section or (lambda: 0)
+        queue_bytes = config.queue_file_bytes
+        run = FileQueue(
+            *(layout.commit_log, config.log_file_bytes, layout.scratch),
+            writable=writable,
+            section=number,
         )
-        queues = QueueTable(layout, queue_bytes, writable=writable, section=section)
-        return cls(CommitLog(files, SealedLog(layout)), queues)
+        self.log = CommitLog(run, SealedLog(layout))
+        self.queues = QueueTable(layout, queue_bytes, writable=writable, section=number)
 
     def close(self) -> None:
         """Close all open files; they are opened again when they are used."""
@@ -244,14 +223,6 @@ class Reader:
         """Return the message's store time in epoch ms. Raises OffsetOutOfRangeError."""
         return store_time(self.log, self._queues.get(topic, queue_id), offset)
 
-    def queues_on_disk(self) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of all queues that have files, also those of missing topics."""
-        return self._queues.on_disk()
-
-    def queues_of(self, topic: str) -> list[int]:
-        """Return the ids of the topic's queues that have files."""
-        return self._queues.of_topic(topic)
-
     def log_span(self, topic: str, queue_id: int, start: int, end: int) -> ByteSpan:
         """Return the log range that contains [start, end), and the messages' approximate size.
 
@@ -272,7 +243,6 @@ class Reader:
         return offset_by_time(self.log, queue, known.minimum, known.maximum, timestamp_ms)
 
     def close(self) -> None:
-        """Close all files."""
         self.files.close()
         if self._state is not None:
             self._state.close()
@@ -372,7 +342,6 @@ class Reader:
         return self._durable_end if state.is_recovering() else 0
 
     def _wait_for_recovery(self) -> None:
-        """Wait for a recovery in progress."""
         state = self._state
         if state is not None and state.is_recovering(lock_identity(self._layout.lock)):
             self._poll_recovery(state)

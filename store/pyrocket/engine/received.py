@@ -55,7 +55,6 @@ class ReceivedRecords:
 
     @property
     def bytes(self) -> int:
-        """The size of all records in bytes."""
         return sum(batch.data.size for batch in self.batches)
 
 

@@ -1,7 +1,18 @@
-"""Sends messages: resolves the topic, encodes, appends, and flushes if configured."""
+"""Sends messages: resolves the topic, encodes, appends, and flushes if configured.
 
+Group append: the first of several concurrent threads appends for all in one exclusive section.
+
+Threads share one acquisition of the write lock, one update of the shared state and, later, one
+fsync, as in LevelDB's writer queue. An invalid append fails alone; a failed write fails all appends
+of the group.
+"""
+
+import copy
 import random
-from collections.abc import Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -9,19 +20,139 @@ from pyrocket.base.arguments import check_whole
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
-from pyrocket.engine.group_append import GroupAppend
-from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, Origin
+from pyrocket.engine.message_encoder import AppendRoute
 from pyrocket.engine.received import ReceivedRecords, StoredRecords
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import MessageError, StoreLockedError, TopicNotFoundError
+from pyrocket.errors import (
+    MessageError,
+    StoreLockedError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+)
 from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.topics import check_topic_name, lacking_topics
 from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
 from pyrocket.values.topics import TopicConfig
+
+_MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of the appends of a group after the first one, which may have any size."""
+
+CheckBatches = Callable[[Writer, Sequence[EncodedBatch]], None]
+"""Raises an error if batches must not be appended; called with the write lock."""
+
+
+@dataclass
+class _Entry:
+    """The append of one thread, and its result."""
+
+    batches: Sequence[EncodedBatch]
+    whole: bool
+    appended: list[Appended] = field(default_factory=list)
+    error: Exception | None = None
+    done: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(batch.data.size for batch in self.batches)
+
+
+class GroupAppend:
+    """The appends of one open store, in the order in which they were requested."""
+
+    def __init__(self, check: CheckBatches) -> None:
+        self._check = check
+        self._waiting: deque[_Entry] = deque()
+        self._leading = threading.Lock()
+
+    def append(
+        self, writer: Writer, batches: Sequence[EncodedBatch], *, whole: bool = False
+    ) -> list[Appended]:
+        """Append all batches or none; with `whole`, this also holds after a power loss."""
+        entry = _Entry(batches, whole)
+        self._waiting.append(entry)
+        with self._leading:
+            while not entry.done:
+                self._serve(writer, self._next_group())
+        if entry.error is not None:
+            raise entry.error
+        return entry.appended
+
+    def append_all(
+        self, writer: Writer, requests: Sequence[Sequence[EncodedBatch]]
+    ) -> list[list[Appended] | Exception]:
+        """Append requests of several clients as one group; return the result or error of each."""
+        group = [_Entry(batches, whole=False) for batches in requests]
+        with self._leading:
+            self._serve(writer, group)
+        return [entry.appended if entry.error is None else entry.error for entry in group]
+
+    def _next_group(self) -> list[_Entry]:
+        group, size = [self._waiting.popleft()], 0
+        while self._waiting and size + self._waiting[0].size <= _MAX_BYTES:
+            group.append(self._waiting.popleft())
+            size += group[-1].size
+        return group
+
+    def _serve(self, writer: Writer, group: list[_Entry]) -> None:
+        try:
+            with writer.exclusive():
+                for entry in group:
+                    self._refuse_if_illegal(writer, entry)
+                _refuse_if_full(writer, [entry for entry in group if not entry.done])
+                self._append(writer, [entry for entry in group if not entry.done])
+        except Exception as error:
+            _fail(group, error)
+        except BaseException:
+            # Only this thread is interrupted; the others get an error.
+            _fail(group, _interrupted())
+            raise
+
+    def _refuse_if_illegal(self, writer: Writer, entry: _Entry) -> None:
+        try:
+            writer.check_fits(entry.batches)
+            self._check(writer, entry.batches)
+        except Exception as error:
+            entry.error, entry.done = error, True
+
+    def _append(self, writer: Writer, legal: list[_Entry]) -> None:
+        if not legal:
+            return
+        batches = [batch for entry in legal for batch in entry.batches]
+        whole = any(entry.whole for entry in legal)
+        appended = iter(writer.append(batches, whole=whole, make_room=False))
+        for entry in legal:
+            entry.appended = [next(appended) for _ in entry.batches]
+            entry.done = True
+
+
+def _refuse_if_full(writer: Writer, legal: list[_Entry]) -> None:
+    """Refuse messages if the disk is full, but not the acks of consumer groups."""
+    messages = [one for one in legal if any(each.topic != POP_TOPIC for each in one.batches)]
+    try:
+        if messages:
+            writer.cleaner.make_room(sum(entry.size for entry in messages))
+    except StoreUnavailableError as error:
+        _fail(messages, error)
+
+
+def _fail(group: list[_Entry], error: Exception) -> None:
+    for entry in group:
+        if not entry.done:
+            entry.error, entry.done = copy.copy(error), True
+
+
+def _interrupted() -> StoreUnavailableError:
+    return StoreUnavailableError(
+        "a thread of this process was interrupted while it appended for several threads; it is"
+        " not known whether this message is stored.",
+        remedy="Check the end of its queue, or send it again and expect a duplicate.",
+        code="APPEND_INTERRUPTED",
+    )
 
 
 @translating_methods
@@ -35,7 +166,6 @@ class Sender:
         self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
     def append(self, message: Message) -> SendResult:
-        """Append one message."""
         writer = self._engine.writer
         if not isinstance(message, Message):
             check_message_kinds(message)
@@ -112,9 +242,12 @@ class Sender:
         return self._seen[1]
 
     def _check_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+        """Raise TopicNotFoundError if a topic was deleted, or lost queues, after the encoding."""
         known = self._known(writer)
-        for one in batches:
-            _check_still_there(known.get(one.topic), one)
+        for batch in batches:
+            topic = known.get(batch.topic)
+            if topic is None or int(batch.queue_ids.max()) >= topic.write_queues:
+                raise _changed(batch.topic)
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for the delayed messages of the batches."""
@@ -133,30 +266,21 @@ class Sender:
             return SendStatus.FLUSH_DISK_TIMEOUT
         return SendStatus.SEND_OK
 
-    def encode(self, message: Message, route: AppendRoute, origin: Origin) -> EncodedMessage:
-        """Encode a message sent by a client as a record. Raises MessageError."""
-        return self.outgoing.encode_message(message, route, origin)
-
     def route(self, name: str) -> AppendRoute:
         """Return the route for a topic; a missing topic is created if the store is configured so.
 
         Raises TopicNameError, TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
         """
-        topic = self._writable_topic(self._engine.writer, name)
-        return AppendRoute(topic.name, topic.write_queues)
-
-    def _writable_topic(self, writer: Writer, name: str) -> TopicConfig:
+        writer = self._engine.writer
         check_topic_name(name)
-        topic = self._known(writer).get(name)
-        if topic is None:
-            topic = self._create(writer, name)
+        topic = self._known(writer).get(name) or self._create(writer, name)
         if not topic.writable:
             raise MessageError(
                 f"topic {name!r} is not writable.",
                 remedy="To make it writable, use `store.topics.update(name, perm=6)`.",
                 code="TOPIC_NOT_WRITABLE",
             )
-        return topic
+        return AppendRoute(topic.name, topic.write_queues)
 
     def _create(self, writer: Writer, name: str) -> TopicConfig:
         if not self._config.auto_create_topics:
@@ -164,12 +288,6 @@ class Sender:
         queues = self._config.default_queues
         with writer.exclusive():
             return self._engine.create_topics([TopicConfig(name, queues, queues)])[0]
-
-
-def _check_still_there(topic: TopicConfig | None, encoded: EncodedBatch) -> None:
-    """Raise TopicNotFoundError if the topic was deleted, or lost queues, after the encoding."""
-    if topic is None or int(encoded.queue_ids.max()) >= topic.write_queues:
-        raise _changed(encoded.topic)
 
 
 def _changed(topic: str) -> TopicNotFoundError:

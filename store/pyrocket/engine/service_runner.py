@@ -19,8 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, STORE_TIME, SharedState
@@ -216,18 +215,12 @@ class ServiceThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread has not ended."""
         return self._thread.is_alive()
 
     def __enter__(self) -> "ServiceThread":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _run(self) -> None:
@@ -250,22 +243,6 @@ class ServiceThread:
                 self._woken.wait(pause_ms / 1000)
 
 
-class Writable(Protocol):
-    """A store that is open for writing."""
-
-    def deliver_due(self) -> bool:
-        """Deliver due messages; return whether any were due."""
-        ...
-
-    def flush(self) -> None:
-        """Flush all records published before the call."""
-        ...
-
-    def close(self, *, clean: bool = True) -> None:
-        """Close the store; with `clean`, the last open writer shuts the store down cleanly."""
-        ...
-
-
 class ReaderDelivery:
     """Delivers due messages for the readers of one store. Not thread-safe.
 
@@ -278,17 +255,18 @@ class ReaderDelivery:
         self._layout, self._reader, self._clock = engine.layout, engine.reader, engine.clock
         self._not_before = 0.0
 
-    def deliver_due(self, open_writable: Callable[[], Writable]) -> bool:
+    def deliver_due(self, open_writable: Callable[[], Any]) -> bool:
         """Deliver due messages, at most once a second; return whether any were due.
 
-        While no message is due, this only reads the shared state. Never raises: if a broker has the
-        store open, or the directory is not writable, nothing is delivered.
+        `open_writable` opens the `Store` for writing. While no message is due, this only reads the
+        shared state. Never raises: if a broker has the store open, or the directory is not
+        writable, nothing is delivered.
         """
         if time.monotonic() < self._not_before or not self._is_due():
             return False
         self._not_before = time.monotonic() + self.interval_seconds
         try:
-            return _deliver_once(open_writable)
+            return _deliver_once(open_writable())
         except (PyrocketError, OSError) as error:
             if getattr(error, "code", "") != "LOCK_TIMEOUT":  # A writer is active and delivers.
                 _log.info("due messages in %s wait for a writer: %s", self._layout.root, error)
@@ -311,10 +289,9 @@ class ReaderDelivery:
         return any(self._layout.topic_queues(topic).exists() for topic in topics)
 
 
-def _deliver_once(open_writable: Callable[[], Writable]) -> bool:
-    store = open_writable()
+def _deliver_once(store: Any) -> bool:
     try:
-        done = store.deliver_due()
+        done: bool = store.deliver_due()
         if done:
             with suppress(StoreLockedError):  # Another process is flushing.
                 store.flush()

@@ -11,17 +11,10 @@ from functools import partial
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.shared_state import (
-    APPEND_NS,
-    FAILED,
-    PUBLISHED,
-    STORE_TIME,
-    STRUCTURE,
-)
+from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
@@ -85,7 +78,7 @@ class Writer:
                 self._recover()
             else:
                 self._log.check_whole(self.page[PUBLISHED])
-                self._keys.attach()
+                self._keys.files.attach()
             if SealedLog(layout).settle(self.page[PUBLISHED], self.identity.config.property_crc):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
@@ -94,7 +87,7 @@ class Writer:
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
         section = partial(getattr, self._write_lock, "section")
-        self.files = StoreFiles.to_write(layout, config, section)
+        self.files = StoreFiles(layout, config, section)
         self._log, self._queues = self.files.log, self.files.queues
         self.dispatcher = Dispatcher(self._queues, topics.ended_at, config.delay_levels_ms)
         self._keys = IndexBuilder(layout, self._log, self.page, config, self._clock)
@@ -117,7 +110,10 @@ class Writer:
         keep = self._kept.read if own is None else lambda: own
         flush, self.room = self._flusher.flush, DiskRoom(layout, self._log.file_bytes)
         self.cleaner = Cleaner(self._parts, self._clock, self.room, keep, flush, self._hooks)
-        self.flush_service = FlushService(FlushPolicy.of(config), self.page, self._flusher)
+        policy = FlushPolicy(
+            config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
+        )
+        self.flush_service = FlushService(policy, self.page, self._flusher)
 
     def _recover(self) -> None:
         """Recover the store and mark the shared state as valid; requires exclusive access.
@@ -229,10 +225,7 @@ class Writer:
     def append_streamed(
         self, chunks: Iterable[Chunk], preface: Preface | None = None, *, total_bytes: int = 0
     ) -> Streamed:
-        """Append chunks of `total_bytes` as one atomic batch; requires the write lock.
-
-        See `Appender.append_streamed`.
-        """
+        """Append `total_bytes` as one batch; requires the write lock. See the appender's method."""
         self.cleaner.make_room(total_bytes)
         self._mark_in_use()
         streamed = self._appender.append_streamed(chunks, preface)
@@ -243,10 +236,7 @@ class Writer:
         return streamed
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Set service cursors (field → value) atomically, even if the process is killed.
-
-        Requires the write lock.
-        """
+        """Set service cursors (field → value) atomically despite a kill. Needs the write lock."""
         self._mark_in_use()
         self.page.record_intent(self.page[PUBLISHED], moves)
         self.page.apply_intent()
@@ -256,7 +246,7 @@ class Writer:
         if self._appended:
             return
         if not self._layout.abort.exists():
-            replace_file(self._layout.abort, b"", self._layout.scratch)
+            io.replace_file(self._layout.abort, b"", self._layout.scratch)
         self.page.mark_dirty()
         self._appended = True
 
@@ -274,10 +264,6 @@ class Writer:
     def structure_changed(self) -> None:
         """Notify all processes that topics or files were created or deleted."""
         self._parts.structure_changed()
-
-    def forget_queues(self) -> None:
-        """Close the open files of all queues, before some are deleted."""
-        self._queues.close()
 
     def flush(self) -> None:
         """Flush all records published before the call; see `Flusher.flush`."""

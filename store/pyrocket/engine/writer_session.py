@@ -7,7 +7,7 @@ may recover the store.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
@@ -158,14 +158,9 @@ def make_folders(layout: Layout, mode: int | None) -> None:
 
 def last_holder(layout: Layout) -> int:
     """Return the id of the process that held the write lock last; 0 if there was none."""
-    try:
-        page = SharedState(layout.state, writable=False)
-    except FileNotFoundError:
-        return 0
-    try:
+    with suppress(FileNotFoundError), closing(SharedState(layout.state, writable=False)) as page:
         return page[HOLDER]
-    finally:
-        page.close()
+    return 0
 
 
 def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager[None]] | None:
@@ -179,11 +174,8 @@ def section_beside_broker(layout: Layout) -> Callable[[], AbstractContextManager
 
     @contextmanager
     def hold() -> Iterator[None]:
-        write_lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
-        try:
-            with write_lock.hold(_BESIDE_TIMEOUT_MS):
-                yield
-        finally:
-            write_lock.close()
+        lock = WriteLock(layout.mutex, layout.turnstile, lambda: last_holder(layout))
+        with closing(lock), lock.hold(_BESIDE_TIMEOUT_MS):
+            yield
 
     return hold

@@ -81,12 +81,9 @@ def encode_sink_record(record: SinkRecord, born_ms: int) -> EncodedBatch:
     data = encode_record(
         topic=SINK_TOPIC,
         queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
         body=json.dumps(content).encode(),
         properties=encode_properties(properties),
         born_timestamp=born_ms,
-        store_timestamp=0,
     )
     keys = keys_of_message(SINK_TOPIC, "", [record.key])
     return batch_of_records(SINK_TOPIC, 0, [data], record.kind, keys)

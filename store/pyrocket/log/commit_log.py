@@ -42,7 +42,6 @@ class CommitLog:
 
     @property
     def file_bytes(self) -> int:
-        """Size of each file."""
         return self.run.file_bytes
 
     @property
@@ -80,10 +79,7 @@ class CommitLog:
         return self.run.window(offset, size)
 
     def filled_window(self, offset: int, size: int) -> tuple[pa.Buffer, int]:
-        """Return the same as `window`, but a copy if the bytes have a hole.
-
-        A hole must not be touched in a mapping.
-        """
+        """Return `window`, or a copy of bytes with a hole: do not touch one in a mapping."""
         if self.run.filled(offset, size) < size:
             data = self.read(offset, size)
             if len(data) == size:

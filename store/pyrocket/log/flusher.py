@@ -30,7 +30,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import Rounds
 from pyrocket.disk.io import SyncError
 from pyrocket.disk.lock import EventLock
@@ -126,7 +125,6 @@ class Flusher:
             self._lock.event.notify(1, _GATHERING)
 
     def close(self) -> None:
-        """Close the lock's file."""
         self._lock.close()
 
     def _become_leader(self, target: int, deadline: float, wait_ms: int) -> bool:
@@ -227,10 +225,10 @@ def _late(wait_ms: int) -> StoreLockedError:
     )
 
 
-def fsync_failed(error: OSError) -> StoreFailedError:
+def fsync_failed(error: OSError, what: str = "the log") -> StoreFailedError:
     """Return the error for the caller whose fsync failed."""
     return StoreFailedError(
-        f"fsync of the log failed: {error}.",
+        f"fsync of {what} failed: {error}.",
         remedy="Check the disk, close the store everywhere and open it again.",
     )
 
@@ -250,10 +248,7 @@ def failing_on_sync_error(page: SharedState) -> Iterator[None]:
         yield
     except SyncError as error:
         page[FAILED] = 1
-        failure = StoreFailedError(
-            f"fsync of the indexes failed: {error}.",
-            remedy="Check the disk, close the store everywhere and open it again.",
-        )
+        failure = fsync_failed(error, "the indexes")
         _log.error("%s", failure)
         raise failure from error
 
@@ -269,18 +264,8 @@ class FlushPolicy:
     least_pages: int
     thorough_ms: int
 
-    @classmethod
-    def of(cls, config: StoreConfig) -> "FlushPolicy":
-        """Return the policy of a configuration."""
-        return cls(
-            config.flush_interval_ms, config.flush_least_pages, config.flush_thorough_interval_ms
-        )
-
     def is_due(self, dirty_bytes: int, elapsed_ms: float) -> bool:
-        """Whether to flush `dirty_bytes`.
-
-        `elapsed_ms` is the time since the last flush or since the first dirty byte.
-        """
+        """Whether to flush dirty bytes, this time after the last flush or the first dirty byte."""
         if dirty_bytes <= 0 or elapsed_ms < self.interval_ms:
             return False
         return elapsed_ms >= self.thorough_ms or dirty_bytes >= self.least_pages * PAGE_BYTES

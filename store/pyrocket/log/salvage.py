@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import file_name
-from pyrocket.disk.io import data_from
 from pyrocket.disk.layout import listed
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, PLACEHOLDER, InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, SYS_DAMAGED, find_record, follow, read_header
@@ -161,7 +160,7 @@ class LogCheck:
         path = self._log.run.folder / file_name(self._log.run.start_of(position))
         start = self._log.run.start_of(position)
         while position < end:
-            position = max(position, start + data_from(path, position - start))
+            position = max(position, start + io.data_from(path, position - start))
             if position >= end:
                 break
             data = self._log.read(position, min(_BLOCK_BYTES, end - position))
@@ -172,10 +171,6 @@ class LogCheck:
                 return -1
             position += len(data) - _OVERLAP
         return -1
-
-    def tail(self) -> tuple[int, int]:
-        """Return [first, last) of the nonzero bytes after the log's end, or (end, end)."""
-        return written_after(self._log, self.end)
 
 
 def written_after(log: CommitLog, end: int) -> tuple[int, int]:
@@ -196,7 +191,7 @@ def _written(log: CommitLog, begin: int) -> Iterator[tuple[int, bytes]]:
         end = start + path.stat().st_size
         position = max(start, begin)
         while position < end:
-            position = max(position, start + data_from(path, position - start))
+            position = max(position, start + io.data_from(path, position - start))
             data = log.read(position, _BLOCK_BYTES) if position < end else b""
             yield position, data
             position += len(data) or 1

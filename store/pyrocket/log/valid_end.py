@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from pyrocket.base.config import MAX_BODY_BYTES
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import KEEP_WHAT_FOLLOWS, StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint
@@ -113,7 +112,7 @@ def valid_end(
         whole = run.head(whole_records(run))
         good = dense(whole) if len(whole) else 0
         if good:
-            end = int(run.base + run.starts[good - 1] + run.sizes[good - 1])
+            end = end_of(run.head(good))
             stored = max(stored, int(run.store_timestamp[:good].max()))
         if good < len(whole):
             _check_may_go(whole, good, durable)
@@ -257,6 +256,6 @@ def read_checkpoint(layout: Layout) -> Checkpoint:
     When our lock refuses a Java broker, the broker has already rewritten RocketMQ's file, with the
     times of messages that it did not make durable. Our copy still holds the lower times.
     """
-    shared = decode_checkpoint(read_or_none(layout.checkpoint, SMALL_FILE_BYTES) or b"")
-    own = read_or_none(layout.own_checkpoint, SMALL_FILE_BYTES)
+    shared = decode_checkpoint(io.read_or_none(layout.checkpoint, io.SMALL_FILE_BYTES) or b"")
+    own = io.read_or_none(layout.own_checkpoint, io.SMALL_FILE_BYTES)
     return shared if own is None else shared.least(decode_checkpoint(own))

@@ -8,7 +8,6 @@ import os
 from dataclasses import asdict, dataclass
 
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_hint, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
@@ -36,7 +35,7 @@ class BrokerFile:
     def read(self) -> RunningBroker | None:
         """Return the broker; None if there is none, or if its process no longer exists."""
         try:
-            data = read_hint(self._path, SMALL_FILE_BYTES)
+            data = io.read_hint(self._path, io.SMALL_FILE_BYTES)
             content = None if data is None else decode_own(self._path, data)
             found = None if content is None else RunningBroker(**content)
         except (OSError, *PARSE_ERRORS):
@@ -45,7 +44,7 @@ class BrokerFile:
 
     def write(self, broker: RunningBroker) -> None:
         """Record a broker that starts to serve the store."""
-        replace_file(self._path, encode_own(self._path, asdict(broker)), self._scratch)
+        io.replace_file(self._path, encode_own(self._path, asdict(broker)), self._scratch)
 
     def delete(self) -> None:
         """Delete the file of a broker that stops."""

@@ -6,7 +6,7 @@ its level.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
     log, queues = CommitLog(run), QueueTable(layout, queue_file_bytes, writable=False)
     known = list(parse_delay_levels(DELAY_LEVELS))
     before = tuple(known)
-    try:
+    with closing(queues), closing(run):
         for queue_id in range(MAX_DELAY_LEVELS):
             with suppress(StoreDamagedError, OSError):
                 delay = _agreed(log, queues.get(SCHEDULE_TOPIC, queue_id))
@@ -45,9 +45,6 @@ def learn_delay_levels(layout: Layout, log_file_bytes: int, queue_file_bytes: in
                     # Unknown levels in between get the delay of the last known level.
                     known += known[-1:] * (queue_id + 1 - len(known))
                     known[queue_id] = delay
-    finally:
-        queues.close()
-        run.close()
     return None if tuple(known) == before else " ".join(f"{ms // _SECOND}s" for ms in known)
 
 

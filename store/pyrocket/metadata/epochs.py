@@ -22,10 +22,7 @@ _Ends = dict[str, dict[int, int]]
 
 
 class Epochs:
-    """The epochs of one store. Each call reads the file, which is small and rarely used.
-
-    Raises StoreDamagedError if the file cannot be parsed.
-    """
+    """The epochs of one store, read at each call. Raises StoreDamagedError for an invalid file."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

@@ -25,10 +25,7 @@ _Starts = dict[str, dict[str, GroupStart]]
 
 
 class GroupStartFile:
-    """The file of one store, which is read only if it has changed.
-
-    Raises StoreDamagedError if the file cannot be parsed.
-    """
+    """The file of one store, read only if it has changed. Raises StoreDamagedError if invalid."""
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.group_starts, layout.scratch
@@ -102,7 +99,10 @@ class GroupStartFile:
 
     def _save(self, starts: _Starts) -> None:
         table = {
-            group: {topic: _to_json(one) for topic, one in of_group.items()}
+            group: {
+                topic: {name: value for name, value in vars(start).items() if value is not None}
+                for topic, start in of_group.items()
+            }
             for group, of_group in starts.items()
         }
         replace_file(self._path, encode_own(self._path, {_TABLE: table}), self._scratch)
@@ -123,7 +123,3 @@ def _start_of(
     if not given or not all(is_whole(value, -(2**63), 2**63 - 1) for value in given):
         raise ValueError(f"no group starts at {start}")
     return start
-
-
-def _to_json(start: GroupStart) -> dict[str, int]:
-    return {name: value for name, value in vars(start).items() if value is not None}

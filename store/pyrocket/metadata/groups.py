@@ -115,11 +115,6 @@ class GroupOffsets:
         self.table.change(edit_content)
 
 
-def drop_topic_offsets(layout: Layout, topic: str) -> None:
-    """Delete all groups' offsets in a topic, durably. Requires the write lock."""
-    GroupOffsets(layout).drop(topic=topic)
-
-
 def _parse(content: Content) -> _Table:
     return {text: int_keys(offsets) for text, offsets in content.get(_TABLE, {}).items()}
 

@@ -120,10 +120,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
 
 
 def _check_versions(layout: Layout) -> None:
-    """Check the versions of all files that are not optional.
-
-    Damage and missing permissions are reported later, when the file is used.
-    """
+    """Check the versions of all files that are not optional; their use reports damage."""
     with suppress(*_UNREAD, *_INVALID):
         known = json.loads(read_or_none(layout.identity) or b"{}")
         check_version(layout.identity, known.get("version", 1), known.get("release", ""))
@@ -224,9 +221,7 @@ def _property_crc(known: dict[str, Any], config: StoreConfig) -> bool | None:
 
 
 class SealedLog:
-    """The log ranges whose records have checksums of the whole record. Reloaded when `store.json`
-    changes.
-    """
+    """The log ranges with checksums of whole records; reloaded when `store.json` changes."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -282,10 +277,7 @@ def _end(end: int | None) -> int:
 
 
 def _lock_time(layout: Layout) -> int:
-    """Return the modification time of `lock`, which a broker writes at each start.
-
-    A copy of the directory may preserve it.
-    """
+    """Return the time at which a broker last wrote `lock`; a copy of the store may preserve it."""
     return (lock_identity(layout.lock) or (0, 0))[0]
 
 

@@ -101,8 +101,7 @@ class JsonTable(Generic[_Table]):
         if {main, backup} <= {MISSING, EMPTY}:
             if EMPTY in (main, backup):
                 self._warn(f"{main}, and its backup {backup}: the table is empty")
-            content: Content = {}
-            return content, self._parse(content), False
+            return {}, self._parse({}), False
         raise StoreDamagedError(f"{self._path} {main}, and its backup {backup}.", remedy=BY_HAND)
 
     def _attempt(self, path: Path) -> tuple[Content, _Table] | str:
@@ -120,15 +119,11 @@ class JsonTable(Generic[_Table]):
             if content == {}:
                 return EMPTY
             _version(content)
-            self._check_kind(content)
+            if self._required and not isinstance(content.get(self._required), dict):
+                raise ValueError(f"it is JSON, but has no object {self._required!r}")
             return content, self._parse(content)
         except fastjson.PARSE_ERRORS as error:
             return f"cannot be parsed ({fastjson.describe_error(error)})"
-
-    def _check_kind(self, content: Content) -> None:
-        """Raise ValueError unless the content has the object that holds the table."""
-        if self._required and not isinstance(content.get(self._required), dict):
-            raise ValueError(f"it is JSON, but has no object {self._required!r}")
 
     def _warn(self, what: str) -> None:
         """Log a warning once per state of the file."""

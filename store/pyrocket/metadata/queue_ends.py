@@ -138,9 +138,10 @@ class QueueEnds:
         keys = queues.on_disk() if cleaned or changed is None else changed
         for name, entry in self._current(queues, keys, ended_at, log):
             old = saved.get(name, ())
-            if entry[0] < _end_of(old):
+            if entry[0] < _saved(old, 0, invalid=0):
                 continue
-            lacks_first = not cleaned and _start_of(entry) > _start_of(old) >= 0
+            start = _saved(entry, 2, invalid=-1)
+            lacks_first = not cleaned and start > _saved(old, 2, invalid=-1) >= 0
             if lacks_first and not _is_deleted(name, old, ended_at):
                 entry = *entry[:2], old[2]
             saved[name] = entry
@@ -261,26 +262,18 @@ def _key(name: str) -> tuple[str, int]:
     return topic, int(queue_id)
 
 
-def _end_of(entry: Any) -> int:
-    """Return the saved end of a queue; 0 if it is invalid."""
+def _saved(entry: Any, at: int, invalid: int) -> int:
+    """Return a saved value of a queue, or `invalid` if it is missing or invalid."""
     try:
-        return int(entry[0])
+        return int(entry[at])
     except (IndexError, *PARSE_ERRORS):
-        return 0
-
-
-def _start_of(entry: Any) -> int:
-    """Return the saved start of a queue's first file; -1 if it is missing or invalid."""
-    try:
-        return int(entry[2])
-    except (IndexError, *PARSE_ERRORS):
-        return -1
+        return invalid
 
 
 def _is_deleted(name: str, entry: Any, ended_at: EndedAt) -> bool:
     """Whether a queue was deleted after its values were saved; True if these are invalid."""
     try:
-        return ended_at(*_key(name)) >= _end_of(entry)
+        return ended_at(*_key(name)) >= _saved(entry, 0, invalid=0)
     except PARSE_ERRORS:
         return True
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 from pyrocket.base.config import Retention
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
@@ -24,12 +23,11 @@ class RetentionFile:
 
     def read(self) -> Retention | None:
         """Return the retention; None if all messages are kept. Raises StoreDamagedError."""
-        data = read_or_none(self._path, SMALL_FILE_BYTES)
+        data = io.read_or_none(self._path, io.SMALL_FILE_BYTES)
         if data is None:
             return None
         try:
             content = decode_own(self._path, data)
-            content.pop("release", None)
             return Retention(**{**content, "at_hours": tuple(content["at_hours"])})
         except (*PARSE_ERRORS, OptionError) as error:
             raise StoreDamagedError(
@@ -44,4 +42,4 @@ class RetentionFile:
             io.unlink(self._path)
             io.sync_directory(self._path.parent)
         else:
-            replace_file(self._path, encode_own(self._path, asdict(retention)), self._scratch)
+            io.replace_file(self._path, encode_own(self._path, asdict(retention)), self._scratch)

@@ -87,10 +87,7 @@ def index_sizes(layout: Layout, config: StoreConfig) -> dict[str, int] | None:
 
 
 def check_saved_sizes(layout: Layout, config: StoreConfig) -> None:
-    """Raise StoreDamagedError (STORE_SIZES) if all files contradict a size in `store.json`.
-
-    Stops at the first file that has the saved size.
-    """
+    """Raise StoreDamagedError (STORE_SIZES) if all files contradict a size in `store.json`."""
     log, queue = config.log_file_bytes, config.queue_file_bytes
     if other := other_size([layout.commit_log], log, is_size=is_log_file_size):
         _raise_wrong_size(layout, "logFileBytes", log, other, other)

@@ -165,7 +165,6 @@ class Topics:
         self._own_cache: tuple[object, _Own] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
-        """Return every topic by name."""
         stamp = self.table.stamp(), file_stamp(self._layout.topic_ids)
         if self._cache is None or self._cache[0] != stamp:
             own, table = self._own(), self.table.read()
@@ -192,10 +191,7 @@ class Topics:
         )
 
     def remembered(self) -> dict[str, TopicConfig]:
-        """Return the topics in `pyrocket/topics.json`; a broker may have deleted some.
-
-        Raises StoreDamagedError.
-        """
+        """Return the topics in pyrocket's file, even deleted ones. Raises StoreDamagedError."""
         return {name: TopicConfig(name, *entry) for name, entry in self._own().known.items()}
 
     def ended_at(self, name: str, queue_id: int) -> int:
@@ -277,11 +273,7 @@ class Topics:
         own.known.update(wanted)
         self._save_own(own)
 
-    def save_ends(self, name: str, queue_ends: dict[int, int]) -> None:
-        """Save the ends of a topic's queues, durably, before the queues are deleted."""
-        self.save_all_ends({name: queue_ends})
-
-    def save_all_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def save_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
         """Save the ends of queues by topic, durably, before their last entries are deleted."""
         known = self._own()
         own = known.copy()

@@ -1,4 +1,4 @@
-"""`Store.consumption`: the storage for the state of a broker's consumer groups.
+"""The storage for the state of a broker's consumer groups, which `consumption_of` returns.
 
 The broker manages the state. The state is stored as a snapshot, `pyrocket/pop.json`, and as later
 messages of POP_TOPIC, each of which is one change. Log files with such messages are not deleted
@@ -23,7 +23,12 @@ from pyrocket.engine.engine import Engine
 from pyrocket.engine.hooks import EVERYTHING_MAY_GO
 from pyrocket.engine.parts.group_lag import GroupStartTable
 from pyrocket.engine.reader import read_undamaged
-from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    OffsetOutOfRangeError,
+    StoreDamagedError,
+    StorePermissionError,
+)
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -106,6 +111,18 @@ class Consumption:
             self._groups = stamp, self._subscriptions.all()
         return self._groups[1].get(name)
 
+    def consuming_group(self, name: str) -> GroupConfig:
+        """Return a group that may consume. Raises GroupNotFoundError, StorePermissionError."""
+        config = self.group(name)
+        if config is None:
+            raise no_group(name)
+        if not config.consume_enabled:
+            raise StorePermissionError(
+                f"the consumer group {name!r} may not consume.",
+                remedy="Allow it: pyrocket group alter --consume.",
+            )
+        return config
+
     def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; the topic table is read only if topics have been created or deleted."""
         structure = self._engine.writer.structure
@@ -147,7 +164,8 @@ class Consumption:
 
     def queues(self, prefix: str) -> list[tuple[str, int]]:
         """Return topic and queue id of all queues whose topics have a prefix."""
-        return [place for place in self._reader.queues_on_disk() if place[0].startswith(prefix)]
+        on_disk = self._reader.files.queues.on_disk()
+        return [queue for queue in on_disk if queue[0].startswith(prefix)]
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time of a message, epoch ms. Raises OffsetOutOfRangeError."""
@@ -264,10 +282,7 @@ class Consumption:
         self._engine.writer.flush()
 
     def committed(self) -> dict[tuple[str, str], OffsetsByQueue]:
-        """Return all committed offsets by (topic, group); the file is read only if it has changed.
-
-        The result must not be modified.
-        """
+        """Return all offsets by (topic, group), read if the file has changed; never modify them."""
         stamp = self.committed_stamp()
         if self._committed[0] != stamp:
             self._committed = stamp, self._offsets.all()
@@ -346,6 +361,15 @@ class Consumption:
             place = self.change_place(max(first, known.minimum))
             return place if place >= 0 else EVERYTHING_MAY_GO
         return EVERYTHING_MAY_GO
+
+
+def no_group(name: str) -> GroupNotFoundError:
+    """Return the error for a group that does not exist at a broker."""
+    # The gate removes the remedy, which could suggest names of other users' groups.
+    return GroupNotFoundError(
+        f"there is no consumer group {name!r}; create it with `pyrocket group create`.",
+        remedy="Or let the broker create groups: --auto-create-groups.",
+    )
 
 
 def check_pop_file(layout: Layout) -> None:

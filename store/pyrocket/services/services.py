@@ -50,37 +50,30 @@ class Services:
 
     @lazy_property
     def sender(self) -> Sender:
-        """Sends messages."""
         return Sender(self.engine)
 
     @lazy_property
     def sink(self) -> Sink:
-        """Publishes batches atomically, exactly once."""
         return Sink(self.engine)
 
     @lazy_property
     def consumption(self) -> Consumption:
-        """Reads and saves the state of consumer groups."""
         return Consumption(self.engine)
 
     @lazy_property
     def levels(self) -> ScheduleService:
-        """Delivers messages with delay levels."""
         return ScheduleService(self.engine.layout, self.engine.reader)
 
     @lazy_property
     def timers(self) -> Timers:
-        """Delivers messages with due times of their own."""
         return Timers(self.engine)
 
     @lazy_property
     def transactions(self) -> Transactions:
-        """Sends, commits, rolls back and checks half messages."""
         return Transactions(self.engine, lambda: self.sender)
 
     @lazy_property
     def runner(self) -> ServiceRunner:
-        """Runs the delivery services in the background."""
         return ServiceRunner(self.engine, [self.levels, self.timers.service])
 
     @lazy_property

@@ -241,7 +241,7 @@ def _lag(row: dict[str, Any], broker: str, now_ms: int) -> QueueLag:
 
 def _rows(session: "Session", view: str, **narrowed: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of a view by column name."""
-    from pyrocket.views.parts import VIEW_COLUMNS
+    from pyrocket.views.pending import VIEW_COLUMNS
 
     columns = list(VIEW_COLUMNS[view])
     for part in session.source.plan_view(view, **narrowed):

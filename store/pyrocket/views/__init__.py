@@ -1,9 +1,8 @@
 """Views of a store, or of a copy of a store, besides the messages of its topics.
 
-parts        the parts of each view, and the columns of their rows
 commit_log   every record of the log, whether or not a queue has it
 retries      messages that consumers sent back, and dead letters
-pending      scheduled messages, and half messages that are not decided
+pending      scheduled messages, undecided half messages; the columns of all views
 tables       topics, one row each, and consumer groups, one row per queue
 views        `Views`: plans views and reads their parts
 

@@ -25,7 +25,7 @@ from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.log.salvage import LogCheck
 from pyrocket.values.message import MessageQueue
 from pyrocket.values.source import LogPart
-from pyrocket.views.parts import IN_QUEUE, VIEW_COLUMNS
+from pyrocket.views.pending import IN_QUEUE, VIEW_COLUMNS
 
 _log = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 A plan lists ranges of RocketMQ's own topics, which do not change while messages are delivered. Its
 ranges may be read by other processes. The topic and queue of a pending message are its destination.
 Its queue offset is its offset in the system topic in which it is stored.
+
+`VIEW_COLUMNS` has the columns of the rows of the other views.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -141,3 +143,58 @@ def _due(properties: PropertyColumns, tags_codes: Ints) -> pa.TimestampArray:
     own = properties.column(TIMER_OUT_MS)
     due = np.where(pc.is_valid(own).to_numpy(zero_copy_only=False), numbers(own, _MS), tags_codes)
     return pa.array(due * 1000).view(PENDING_COLUMNS[DUE])
+
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+
+IN_QUEUE = "inQueue"
+"""The column that is true if the queue of a record has an entry that points to the record."""
+
+GROUP, ORIGIN_TOPIC, ORIGIN_ID = "consumerGroup", "originTopic", "originMsgId"
+CONSUMED = "consumed"
+
+_SENT_BACK = {GROUP: pa.string(), ORIGIN_TOPIC: pa.string(), ORIGIN_ID: pa.string()}
+
+_QUEUE = pa.struct(
+    {
+        "queueId": pa.int32(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "bytes": pa.int64(),
+        "firstStoreTimestamp": _TIMESTAMP,
+        "lastStoreTimestamp": _TIMESTAMP,
+    }
+)
+"""The columns of a queue of a topic; queues that never had a message are omitted."""
+
+VIEW_COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "commitlog": {**SCAN_COLUMNS, IN_QUEUE: pa.bool_()},
+    "retry": {**SCAN_COLUMNS, **_SENT_BACK, CONSUMED: pa.bool_(), DUE: _TIMESTAMP},
+    "dlq": {**SCAN_COLUMNS, **_SENT_BACK},
+    "groups": {
+        GROUP: pa.string(),
+        "topic": pa.string(),
+        "queueId": pa.int32(),
+        "committedOffset": pa.int64(),
+        "minOffset": pa.int64(),
+        "maxOffset": pa.int64(),
+        "lag": pa.int64(),
+        "lagBytes": pa.int64(),
+        "lost": pa.int64(),
+        "beyondEnd": pa.int64(),
+        "nextStoreTimestamp": _TIMESTAMP,
+    },
+    "topics": {
+        "topic": pa.string(),
+        "kind": pa.string(),
+        "perm": pa.int32(),
+        "readQueues": pa.int32(),
+        "writeQueues": pa.int32(),
+        "messages": pa.int64(),
+        "bytes": pa.int64(),
+        "firstStoreTimestamp": _TIMESTAMP,
+        "lastStoreTimestamp": _TIMESTAMP,
+        "queues": pa.list_(_QUEUE),
+    },
+}
+"""View → column → Arrow type."""

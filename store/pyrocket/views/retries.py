@@ -21,8 +21,15 @@ from pyrocket.formats.record_slice import decode_slices
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from pyrocket.values.source import PendingRetryPart, RetryPart
 from pyrocket.values.topics import TopicConfig
-from pyrocket.views.parts import CONSUMED, GROUP, ORIGIN_ID, ORIGIN_TOPIC, VIEW_COLUMNS
-from pyrocket.views.pending import DUE, PendingMessages
+from pyrocket.views.pending import (
+    CONSUMED,
+    DUE,
+    GROUP,
+    ORIGIN_ID,
+    ORIGIN_TOPIC,
+    VIEW_COLUMNS,
+    PendingMessages,
+)
 
 _PREFIXES = {"retry": RETRY_PREFIX, "dlq": DLQ_PREFIX}
 _MAX_MESSAGES = 65_536
@@ -108,11 +115,9 @@ def read_pending_retries(
 def _asked(columns: Sequence[str]) -> list[str]:
     """Return the columns of a scan from which the columns of the view are built."""
     plain = [name for name in columns if name in SCAN_COLUMNS]
-    own = [
-        "topic",
-        "queueOffset",
-        *([_SYSTEM] if not _OF_PROPERTIES.keys().isdisjoint(columns) else []),
-    ]
+    own = ["topic", "queueOffset"]
+    if not _OF_PROPERTIES.keys().isdisjoint(columns):
+        own.append(_SYSTEM)
     return list(dict.fromkeys([*plain, *own]))
 
 

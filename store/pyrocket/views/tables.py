@@ -10,7 +10,7 @@ from pyrocket.engine.reader import Reader
 from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.values.admin import GroupLag
-from pyrocket.views.parts import VIEW_COLUMNS
+from pyrocket.views.pending import VIEW_COLUMNS
 
 _Row = dict[str, object]
 

@@ -22,8 +22,7 @@ from pyrocket.values.source import (
     ViewPart,
 )
 from pyrocket.views.commit_log import log_parts, read_log
-from pyrocket.views.parts import VIEW_COLUMNS
-from pyrocket.views.pending import PendingKind, PendingMessages
+from pyrocket.views.pending import VIEW_COLUMNS, PendingKind, PendingMessages
 from pyrocket.views.retries import (
     pending_retry_parts,
     read_pending_retries,
@@ -115,12 +114,11 @@ class Views:
             return read_retries(self._reader, part, columns, verify_crc=verify_crc)
         if isinstance(part, PendingRetryPart):
             return read_pending_retries(self._pending, part, columns, verify_crc=verify_crc)
-        return iter(self._table(part).select(list(columns)).to_batches())
-
-    def _table(self, part: TablePart) -> pa.Table:
         if part.view == "topics":
-            return topics_table(self._reader, part.topics)
-        return groups_table(self._reader, self._groups, part.group)
+            table = topics_table(self._reader, part.topics)
+        else:
+            table = groups_table(self._reader, self._groups, part.group)
+        return iter(table.select(list(columns)).to_batches())
 
 
 def _unknown(view: str) -> InvalidInputError:

@@ -6,9 +6,8 @@ import pytest
 from pyrocket import Message, MessageQueue, SinkBatch, Store
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.client_calls import ClientCalls
-from pyrocket.engine.group_append import GroupAppend
 from pyrocket.engine.message_encoder import MessageEncoder
-from pyrocket.engine.sender import Sender
+from pyrocket.engine.sender import GroupAppend, Sender
 from pyrocket.values.message import OutgoingMessage
 
 

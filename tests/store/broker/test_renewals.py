@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from pyrocket.broker import renewals
-from pyrocket.broker.renewals import Renewals
+from pyrocket.broker import polls
+from pyrocket.broker.polls import Renewals
 
 
 class Popped:
@@ -22,7 +22,7 @@ class Popped:
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(renewals.time, "monotonic", lambda: now.s)
+    monkeypatch.setattr(polls.time, "monotonic", lambda: now.s)
     return now
 
 

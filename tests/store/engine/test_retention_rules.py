@@ -4,8 +4,9 @@ import time
 
 import pytest
 from pyrocket.base.config import Retention
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage
-from pyrocket.engine.retention_rules import (
+from pyrocket.engine.cleaner import (
     DISK,
     EXPIRED,
     TOTAL_BYTES,
@@ -13,6 +14,7 @@ from pyrocket.engine.retention_rules import (
     plan_by_hand,
     plan_cleaning,
 )
+from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.errors import OptionError
 from pyrocket.values.admin import LogFile
 
@@ -39,7 +41,7 @@ def files(*ages_in_hours, now=FOUR):
 
 
 def going(plan):
-    return [(removal.file.start // SIZE, removal.reason) for removal in plan.removals]
+    return [(removal.file.start // SIZE, removal.reason) for removal in plan]
 
 
 def full(ratio):
@@ -49,7 +51,6 @@ def full(ratio):
 def test_expired_files_are_deleted_at_the_configured_hour():
     plan = plan_cleaning(Retention(), files(100, 72, 71.9, 50), ROOMY, FOUR)
     assert going(plan) == [(0, EXPIRED), (1, EXPIRED)]
-    assert not plan.refuse_appends
 
 
 def test_files_are_deleted_only_during_the_configured_hour():
@@ -87,12 +88,11 @@ def test_above_the_force_ratio_the_oldest_files_are_deleted_until_enough_is_free
     assert going(plan_cleaning(Retention(), young, full(0.87), NOON)) == [(0, DISK), (1, DISK)]
 
 
-def test_above_the_full_ratio_appends_are_also_rejected():
-    young = files(1, now=NOON)
-    assert not plan_cleaning(Retention(), young, full(0.90), NOON).refuse_appends
-    plan = plan_cleaning(Retention(), young, full(0.91), NOON)
-    assert plan.refuse_appends
-    assert going(plan) == [(0, DISK)]
+@pytest.mark.parametrize(("ratio", "is_refused"), [(0.90, False), (0.91, True)])
+def test_above_the_full_ratio_appends_are_also_rejected(tmp_path, monkeypatch, ratio, is_refused):
+    monkeypatch.setattr(DiskRoom, "usage", lambda room: full(ratio))
+    assert DiskRoom(Layout(tmp_path), SIZE).is_full(Retention()) is is_refused
+    assert going(plan_cleaning(Retention(), files(1, now=NOON), full(ratio), NOON)) == [(0, DISK)]
 
 
 def test_the_last_file_is_never_deleted():
@@ -100,14 +100,14 @@ def test_the_last_file_is_never_deleted():
     policy = Retention(hours=0, total_bytes=0)
     assert going(plan_cleaning(policy, alone, full(0.99), FOUR)) == []
     assert going(plan_by_hand(alone, FOUR, hours=0, total_bytes=0)) == []
-    assert plan_cleaning(policy, [], full(0.99), FOUR).refuse_appends
+    assert going(plan_cleaning(policy, [], full(0.99), FOUR)) == []
 
 
 def test_a_run_deletes_a_limited_number_of_files():
     many = files(*[1000] * 30)
-    assert len(plan_cleaning(Retention(), many, ROOMY, FOUR).removals) == 10
-    assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR).removals) == 3
-    assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None).removals) == 30
+    assert len(plan_cleaning(Retention(), many, ROOMY, FOUR)) == 10
+    assert len(plan_cleaning(Retention(files_per_run=3), many, full(0.99), FOUR)) == 3
+    assert len(plan_by_hand(many, FOUR, hours=72, total_bytes=None)) == 30
 
 
 def test_above_the_total_bytes_the_oldest_files_are_deleted_at_any_hour():

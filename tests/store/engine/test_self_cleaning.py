@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Retention, Store
 from pyrocket.disk import io
-from pyrocket.engine.retention_rules import local_hour
+from pyrocket.engine.cleaner import local_hour
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.cli import main
 from support.inner import inner

@@ -201,7 +201,7 @@ def test_a_queue_without_entries_of_expired_messages_begins_at_the_start_of_the_
 def test_a_queue_that_ends_before_its_recorded_deletion_reassigns_no_offset(path):
     """The deletion was interrupted, and then the last messages were lost in a power loss."""
     store = filled(path, count=12)
-    inner(store).reader.topics.save_ends("t", {0: 12})
+    inner(store).reader.topics.save_ends({"t": {0: 12}})
     store.close(clean=False)
     for file in queue_files(path)[1:]:
         file.unlink()

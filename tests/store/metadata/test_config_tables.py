@@ -205,7 +205,7 @@ def test_error_names_a_corrupt_file_of_topic_ids(layout, clock, text):
     layout.own.mkdir()
     layout.topic_ids.write_bytes(text.encode("latin-1"))
     topics = Topics(layout, clock)
-    for use in (topics.all, lambda: topics.ended_at("t", 0), lambda: topics.save_ends("t", {})):
+    for use in (topics.all, lambda: topics.ended_at("t", 0), lambda: topics.save_ends({"t": {}})):
         with pytest.raises(StoreDamagedError, match=r"pyrocket/topics\.json"):
             use()
 

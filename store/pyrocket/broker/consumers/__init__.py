@@ -2,8 +2,7 @@
 
 members      the live members of each group
 queue_locks  the locks of orderly consumers
-pulls        reads messages for pulls
-consumers    these parts, commits, and messages that consumers send back
+consumers    these parts, reads for pulls, commits, and messages that consumers send back
 
 Source: RocketMQ's `ConsumerManager`, `RebalanceLockManager`, `PullMessageProcessor`.
 """

@@ -1,17 +1,20 @@
-"""`Consumers`: the broker's part of consumer groups that rebalance."""
+"""`Consumers`: the broker's part of consumer groups that rebalance; and the reads of their pulls.
+
+Source of the reads: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
+"""
 
 import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 
 from pyrocket.base.clock import Clock, steady_clock
 from pyrocket.broker.append_queue import Append
 from pyrocket.broker.consumers.members import HeldGroups, Members, check_client_id, check_heartbeat
-from pyrocket.broker.consumers.pulls import Pulls, check_queue, filter_of
 from pyrocket.broker.consumers.queue_locks import QueueLocks
 from pyrocket.broker.pop.retries import dead_letter, retry_copy
 from pyrocket.broker.pop.values import DeliveryLag
@@ -22,19 +25,114 @@ from pyrocket.engine.parts.group_lag import EARLIEST
 from pyrocket.engine.received import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,
-    GroupNotFoundError,
     InvalidInputError,
     MessageError,
     MessageNotFoundError,
     PyrocketError,
+    QueueNotFoundError,
 )
+from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import SYSTEM_PREFIX, dead_letter_topic, retry_topic
+from pyrocket.services.consumption import MAX_SCAN, Consumption, no_group
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, ResetTo
-from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Heartbeat, Subscription
+from pyrocket.values.consuming import (
+    Committed,
+    GroupStart,
+    GroupStarts,
+    Heartbeat,
+    Pull,
+    PullStatus,
+    RawPulled,
+    Subscription,
+)
 from pyrocket.values.message import AppendResult, MessageQueue
+
+MAX_MESSAGES = 1024
+MAX_BODY_BYTES = 256 << 10
+"""Maximum bytes of the bodies of one reply, as in RocketMQ; the first body may be larger."""
+
+
+class Pulls:
+    """Reads messages of one store. Safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._storage = consumption_of(store)
+        self._last: dict[tuple[str, str, int], int] = {}
+
+    def pull(self, request: Pull) -> RawPulled:
+        """Return the messages of a queue from an offset on; do not wait for new ones.
+
+        Raises GroupNotFoundError, StorePermissionError if the group may not consume,
+        QueueNotFoundError, and InvalidInputError (ILLEGAL_FILTER_EXPRESSION).
+        """
+        self._storage.consuming_group(request.group)
+        check_queue(self._storage, request.queue)
+        topic, queue_id = request.queue.topic, request.queue.queue_id
+        available = self._storage.bounds(topic, queue_id)
+        start = request.offset
+        self._last[request.group, topic, queue_id] = start
+        if not available.minimum <= start <= available.maximum:
+            nearest = min(max(start, available.minimum), available.maximum)
+            return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
+        found = self._storage.fetch(
+            topic,
+            queue_id,
+            start,
+            min(available.maximum, start + MAX_SCAN),
+            filter_of(request.subscription),
+            min(max(request.max_messages, 1), MAX_MESSAGES),
+            MAX_BODY_BYTES,
+            decode=False,
+        )
+        status = _status(found.raw, start, found.reached)
+        return RawPulled(status, found.reached, available, found.raw)
+
+    def last(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset from which a group last pulled; earlier messages were delivered.
+
+        Returns 0 if the group has not pulled since the broker started.
+        """
+        return self._last.get((group, topic, queue_id), 0)
+
+    def forget(self, group: str) -> None:
+        for key in [*self._last]:
+            if key[0] == group:
+                self._last.pop(key, None)
+
+
+def check_queue(storage: Consumption, queue: MessageQueue) -> None:
+    """Raise QueueNotFoundError unless a queue exists."""
+    if not _exists(storage, queue):
+        raise QueueNotFoundError(
+            f"{queue} does not exist.", remedy="It was deleted; ask for the route again."
+        )
+
+
+def _exists(storage: Consumption, queue: MessageQueue) -> bool:
+    topic = storage.topic(queue.topic)
+    return topic is not None and 0 <= queue.queue_id < topic.read_queues
+
+
+@lru_cache
+def filter_of(subscription: Subscription) -> MessageFilter:
+    """Return the filter of a subscription.
+
+    Raises InvalidInputError (ILLEGAL_FILTER_EXPRESSION, EXPRESSION_TOO_LONG).
+    """
+    check_expression(subscription.expression)
+    if subscription.kind == "SQL92":
+        return MessageFilter.parse(sql=subscription.expression)
+    return MessageFilter.parse(tags=subscription.expression or "*")
+
+
+def _status(records: list[bytes], start: int, reached: int) -> PullStatus:
+    if records:
+        return PullStatus.FOUND
+    return PullStatus.NO_NEW_MSG if reached == start else PullStatus.NO_MATCHED_MSG
+
 
 _FIRST_LEVEL = 3
 """The delay level of the first retry: 10 s with RocketMQ's levels."""
@@ -88,7 +186,6 @@ class Consumers:
         return self.members.heartbeat(heartbeat, self.ages())
 
     def leave(self, client_id: str, group: str) -> None:
-        """Remove a client from a group."""
         self.members.unregister(client_id, group)
         if self.held is not None and not self.members.ids(group, self.ages()):
             self.held.release(group)
@@ -115,13 +212,10 @@ class Consumers:
         return starts.first_offset(queue.topic, queue.queue_id, start)
 
     def group(self, name: str) -> GroupConfig:
-        """Return a group; a missing one is created if the broker creates groups.
-
-        Raises GroupNotFoundError, GroupNameError.
-        """
+        """Return a group, or create it if allowed. Raises GroupNotFoundError, GroupNameError."""
         config = self._storage.group(name)
         if config is None and not self._creates_groups:
-            raise _missing(name)
+            raise no_group(name)
         return config or self._store.groups.create(name)
 
     def lock(
@@ -134,16 +228,11 @@ class Consumers:
         """
         check_client_id(client_id)
         if self._storage.group(group) is None:
-            raise _missing(group)
-        there = [queue for queue in queues if self._exists(queue)]
+            raise no_group(group)
+        there = [queue for queue in queues if _exists(self._storage, queue)]
         return self.locks.lock(group, client_id, there, self.ages())
 
-    def _exists(self, queue: MessageQueue) -> bool:
-        config = self._storage.topic(queue.topic)
-        return config is not None and 0 <= queue.queue_id < config.read_queues
-
     def unlock(self, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
-        """Remove the locks of a client."""
         self.locks.unlock(group, client_id, queues, self.ages())
 
     def check_filter(self, topic: str, subscription: Subscription) -> None:
@@ -259,10 +348,7 @@ class Consumers:
         return converted(self._append(ReceivedRecords({}, [copy])), _check_stored)
 
     def _retry(self, record: Record, config: GroupConfig, level: int) -> EncodedBatch | None:
-        """Return the copy for the retry topic; None if it would be too long.
-
-        level: The delay level; 0 for the delay of the group.
-        """
+        """Return the copy for the retry topic, None if too long; level 0 is the group's delay."""
         levels = self._storage.delay_levels_ms
         if level == 0 and config.backoff == Backoff():
             level = _FIRST_LEVEL + record.reconsume_times
@@ -304,12 +390,4 @@ def _fenced(group: str, client_id: str) -> InvalidInputError:
         f"{client_id!r} is not a live member of the group {group!r}.",
         remedy="Its offsets are committed after its next heartbeat.",
         code="COMMIT_FENCED",
-    )
-
-
-def _missing(group: str) -> GroupNotFoundError:
-    # The gate removes the remedy, which could suggest names of other users' groups.
-    return GroupNotFoundError(
-        f"there is no consumer group {group!r}; create it with `pyrocket group create`.",
-        remedy="Or let the broker create groups: --auto-create-groups.",
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyrocket.disk.io import make_directory, open_file, read_or_none, write_at
+from pyrocket.disk.io import make_directory, opened, read_or_none, write_at
 from pyrocket.disk.lock import FileLock
 from pyrocket.errors import BrokerBusyError, InvalidInputError, StoreLockedError
 from pyrocket.filters.message_filter import check_expression
@@ -31,10 +31,7 @@ class _Member:
 
 
 class Members:
-    """The members of all groups, kept in memory. Safe to share between threads.
-
-    All times are those of `steady_clock`.
-    """
+    """The members of all groups, with times of `steady_clock`. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -140,7 +137,6 @@ class Members:
         return [name for name in names if self._live(name, now_ms)]
 
     def is_member(self, client_id: str, incarnation: str, group: str, now_ms: int) -> bool:
-        """Whether a client is a live member of a group."""
         known = self._live(group, now_ms).get(client_id)
         return known is not None and known.incarnation == incarnation
 
@@ -177,10 +173,7 @@ class Members:
 
 
 class HeldGroups:
-    """The groups whose members are all in this process, which uses no broker process.
-
-    Safe to share between threads.
-    """
+    """The groups consumed by this process without a broker. Safe to share between threads."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` has a lock file for each group."""
@@ -200,7 +193,9 @@ class HeldGroups:
             if not lock.try_lock():
                 lock.close()
                 raise _in_use(group, lock.path)
-            _write_pid(lock.path)
+            # For the error in another process.
+            with opened(lock.path, os.O_WRONLY | os.O_TRUNC) as descriptor:
+                write_at(descriptor, b"%d" % os.getpid(), 0)
             self._held[group] = lock
 
     def release(self, group: str) -> None:
@@ -210,7 +205,6 @@ class HeldGroups:
                 lock.close()
 
     def close(self) -> None:
-        """Release all groups."""
         for group in [*self._held]:
             self.release(group)
 
@@ -254,15 +248,6 @@ def _duplicate(client_id: str, group: str) -> InvalidInputError:
         f" used again after {EXPIRY_MS // 1000} s.",
         code="DUPLICATE_CLIENT",
     )
-
-
-def _write_pid(path: Path) -> None:
-    """Write the id of this process into a lock file, for the error in another process."""
-    descriptor = open_file(path, os.O_WRONLY | os.O_TRUNC)
-    try:
-        write_at(descriptor, b"%d" % os.getpid(), 0)
-    finally:
-        os.close(descriptor)
 
 
 def _in_use(group: str, file: Path) -> StoreLockedError:

@@ -32,10 +32,7 @@ class _Lock:
 
 
 class QueueLocks:
-    """The locks of one store's queues. Safe to share between threads.
-
-    All times are those of `steady_clock`.
-    """
+    """The locks of one store's queues, by `steady_clock`. Safe to share between threads."""
 
     def __init__(self, layout: Layout, now_ms: int) -> None:
         """Load the owners that were saved before a restart; none if the file is invalid."""
@@ -55,9 +52,9 @@ class QueueLocks:
             granted, changed = dict[MessageQueue, bool](), False
             for queue in queues:
                 key = group, queue.topic, queue.queue_id
-                known = self._locks.get(key)
-                is_own = known is not None and known.owner == client_id
-                is_live = known is not None and now_ms - known.renewed_ms < LOCK_MS
+                lock = self._locks.get(key)
+                is_own = lock is not None and lock.owner == client_id
+                is_live = lock is not None and now_ms - lock.renewed_ms < LOCK_MS
                 if is_own or not is_live:
                     self._locks[key] = _Lock(client_id, now_ms)
                     granted[queue] = is_own and is_live
@@ -72,7 +69,9 @@ class QueueLocks:
         """Remove the locks of a client; those of others are ignored."""
         with self._lock:
             keys = [(group, queue.topic, queue.queue_id) for queue in queues]
-            own = [key for key in keys if self._owner(key) == client_id]
+            own = [
+                key for key in keys if key in self._locks and self._locks[key].owner == client_id
+            ]
             for key in own:
                 del self._locks[key]
             if own:
@@ -81,12 +80,8 @@ class QueueLocks:
     def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
         """Return the client that has locked a queue; None if there is none."""
         with self._lock:
-            known = self._locks.get((group, topic, queue_id))
-            return None if known is None or now_ms - known.renewed_ms >= LOCK_MS else known.owner
-
-    def _owner(self, key: _Key) -> str | None:
-        known = self._locks.get(key)
-        return None if known is None else known.owner
+            lock = self._locks.get((group, topic, queue_id))
+            return None if lock is None or now_ms - lock.renewed_ms >= LOCK_MS else lock.owner
 
     def _save(self, now_ms: int) -> None:
         self._locks = {

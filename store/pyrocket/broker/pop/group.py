@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from pyrocket.broker.pop.events import Ack, Drop, Event, Forget
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.values import Stored
-from pyrocket.errors import GroupNotFoundError, StorePermissionError
 from pyrocket.formats.receipt import Receipt
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import RETRY_PREFIX
@@ -225,21 +224,8 @@ class GroupStates:
             return [*self._groups.values()]
 
     def config(self, group: str) -> GroupConfig:
-        """Return the settings of a group. Raises GroupNotFoundError, or StorePermissionError if it
-        may not consume.
-        """
-        config = self._storage.group(group)
-        if config is None:
-            raise GroupNotFoundError(
-                f"there is no consumer group {group!r}.",
-                remedy="Create the group, or set auto_create_groups.",
-            )
-        if not config.consume_enabled:
-            raise StorePermissionError(
-                f"the consumer group {group!r} may not consume.",
-                remedy="Set consumeEnable of the group to true.",
-            )
-        return config
+        """Return the settings of a group that may consume; see `Consumption.consuming_group`."""
+        return self._storage.consuming_group(group)
 
     def has(self, group: str) -> bool:
         """Whether a group has a state."""

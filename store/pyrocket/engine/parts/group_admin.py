@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from pyrocket.base.arguments import check_numbers, check_text, check_type
 from pyrocket.disk.io import read_or_none
@@ -121,18 +122,16 @@ class Groups:
         for name, value in (("consume_enabled", consume_enabled), ("fifo", fifo)):
             check_type((bool, type(None)), "Use True, False or None.", **{name: value})
         check_type((Backoff, type(None)), "Use a Backoff or None.", backoff=backoff)
+        settings = {
+            "consume_enabled": consume_enabled,
+            "retry_queues": retry_queues,
+            "retry_max_times": retry_max_times,
+            "fifo": fifo,
+            "backoff": backoff,
+        }
+        given: Any = {field: value for field, value in settings.items() if value is not None}
         with self._engine.writer.exclusive():
-            known = self.get(group)
-            enabled = known.consume_enabled if consume_enabled is None else consume_enabled
-            times = known.retry_max_times if retry_max_times is None else retry_max_times
-            changed = replace(
-                known,
-                consume_enabled=enabled,
-                retry_queues=known.retry_queues if retry_queues is None else retry_queues,
-                retry_max_times=times,
-                fifo=known.fifo if fifo is None else fifo,
-                backoff=backoff or known.backoff,
-            )
+            changed = replace(self.get(group), **given)
             self._known.put(changed)
         return changed
 

@@ -116,7 +116,7 @@ def positions(
 def all_queues(reader: Reader) -> dict[str, list[int]]:
     """Return the queue ids of each topic: queues in the topic table, and queues that have files."""
     queues = {name: set(range(topic.read_queues)) for name, topic in reader.topics.all().items()}
-    for name, queue_id in reader.queues_on_disk():
+    for name, queue_id in reader.files.queues.on_disk():
         queues.setdefault(name, set()).add(queue_id)
     return {name: sorted(ids) for name, ids in sorted(queues.items())}
 

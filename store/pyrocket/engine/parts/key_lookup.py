@@ -298,7 +298,9 @@ class Lookup:
     ) -> Iterator[Ints]:
         """Yield log offsets from the log's end and the index, newest first for a single hash."""
         start = self._tail_start(files)
-        yield self._tail.search(hashes, start, max(start, bound), self._mark(bound))[::-1]
+        # The structure changes when log files are truncated or deleted.
+        mark = None if bound == WHOLE_LOG else self._reader.position().structure
+        yield self._tail.search(hashes, start, max(start, bound), mark)[::-1]
         yield from self._index.search(hashes, begin_ms, end_ms, files)
 
     def _tail_start(self, files: Sequence[IndexFileInfo]) -> int:
@@ -306,15 +308,8 @@ class Lookup:
         end = files[-1].header.end_offset if files else 0
         return max(end, self._log.first_offset())
 
-    def _mark(self, bound: int) -> int | None:
-        """Return a value that changes when log files are truncated or deleted; None if unknown."""
-        return None if bound == WHOLE_LOG else self._reader.position().structure
-
     def _record_at(self, offset: int, bound: int) -> Record | None:
-        """Return the record that starts at `offset` and ends at or before `bound`, or None.
-
-        Raises StoreDamagedError if it is corrupt.
-        """
+        """Return the record at `offset` that ends by `bound`, or None. Raises StoreDamagedError."""
         if offset < 0:
             return None
         try:

@@ -17,7 +17,7 @@ mistaken for a complete one.
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,9 +26,8 @@ from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
-from pyrocket.disk.io import replace_file
 from pyrocket.disk.layout import Layout, listed
-from pyrocket.engine.reader import Reader
+from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
     REBUILD_QUEUES,
@@ -42,13 +41,8 @@ from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
-from pyrocket.index.queues.missing_files import (
-    RESTORE_FROM_BACKUP,
-    check_queues_end,
-)
-from pyrocket.log.commit_log import CommitLog
+from pyrocket.index.queues.missing_files import RESTORE_FROM_BACKUP, check_queues_end
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.service_cursors import save_cursors, save_transaction_cursors
 
@@ -140,9 +134,8 @@ class _Snapshot:
     ) -> None:
         self._layout, self._reader, self._draft, self._target = layout, reader, draft, target
         config = reader.identity.config
-        run = FileQueue(layout.commit_log, config.log_file_bytes, layout.scratch, writable=False)
-        self._log = CommitLog(run)
-        self._queues = QueueTable(layout, config.queue_file_bytes, writable=False)
+        self._files = StoreFiles(layout, config)
+        self._log, self._queues = self._files.log, self._files.queues
         self._keys = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
         self._copies = Copies(progress=self._report) if progress else Copies()
         self._progress, self._done = progress, 0
@@ -168,14 +161,14 @@ class _Snapshot:
                 tail = self._link_log(bound)
                 index_timestamp = self._link_keys(bound)
             if tail is not None:
-                self._copy_tail(tail, bound)
+                name, stop = file_name(tail), None if bound == WHOLE_LOG else bound - tail
+                copies.copy(self._layout.commit_log / name, draft.commit_log / name, stop)
             ends = {key: self._copy_queue(*key, bound) for key in self._queues.on_disk()}
             self._finish(bound, index_timestamp, ends)
             if bound != WHOLE_LOG and self._reader.position().structure != structure:
                 raise SourceChangedError
         finally:
-            self._log.run.close()
-            self._queues.close()
+            self._files.close()
         end = sum(self._last) if bound == WHOLE_LOG else bound
         counts = copies.linked_files, copies.copied_files, copies.copied_bytes
         return SnapshotReport(draft.root, end, *counts, copies.unlinkable)
@@ -229,11 +222,6 @@ class _Snapshot:
         """
         return bound == WHOLE_LOG and self._layout.abort.exists()
 
-    def _copy_tail(self, start: int, bound: int) -> None:
-        name = file_name(start)
-        end = None if bound == WHOLE_LOG else bound - start
-        self._copies.copy(self._layout.commit_log / name, self._draft.commit_log / name, end)
-
     def _link_keys(self, bound: int) -> int:
         """Link the full index files; return the checkpoint's index timestamp."""
         stored = 0
@@ -279,13 +267,13 @@ class _Snapshot:
         else:
             stored = self._last_stored(bound)
             content = encode_checkpoint(Checkpoint(stored, stored, index_timestamp))
-            replace_file(draft.checkpoint, content, draft.scratch)
+            io.replace_file(draft.checkpoint, content, draft.scratch)
             Epochs(draft).begin(ends)
             save_cursors(draft, self._cursors)
             save_transaction_cursors(draft, self._cursors)
         self._copies.sync_links()
-        for folder in _folders(draft.root):
-            io.sync_directory(folder)
+        for folder, _, _ in os.walk(draft.root, topdown=False):
+            io.sync_directory(Path(folder))
 
     def _last_stored(self, bound: int) -> int:
         """Return the store time of the last queue entry, or of the last file's start if later.
@@ -303,8 +291,3 @@ def _size_of(layout: Layout) -> int:
     """Return the size of all log and queue files in bytes."""
     files = (*layout.commit_log.glob("*"), *layout.consume_queues.glob("*/*/*"))
     return sum(file.stat().st_size for file in files)
-
-
-def _folders(root: Path) -> Iterator[Path]:
-    for folder, _, _ in os.walk(root, topdown=False):
-        yield Path(folder)

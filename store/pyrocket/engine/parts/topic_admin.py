@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from pyrocket.base.arguments import check_text, check_type, is_whole
 from pyrocket.base.config import DEFAULT_QUEUES
@@ -11,12 +12,8 @@ from pyrocket.disk import io
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
-from pyrocket.metadata.groups import drop_topic_offsets
-from pyrocket.metadata.topics import (
-    TopicTypes,
-    check_not_system,
-    check_topic_name,
-)
+from pyrocket.metadata.groups import GroupOffsets
+from pyrocket.metadata.topics import TopicTypes, check_not_system, check_topic_name
 from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
@@ -61,17 +58,15 @@ class TopicAdmin:
             store.topics.create_many([TopicConfig(name, 4, 4) for name in ("orders", "bills")])
         """
         check_type(Iterable, "Use a list of pyrocket.TopicConfig.", topics=topics)
-        return self._create(list(topics), exist_ok=exist_ok)
-
-    def _create(self, topics: Sequence[TopicConfig], *, exist_ok: bool) -> list[TopicConfig]:
-        for topic in topics:
+        wanted = list(topics)
+        for topic in wanted:
             check_type(TopicConfig, "Use a pyrocket.TopicConfig(name, 4, 4).", topic=topic)
             check_topic_name(topic.name)
             _check_perm(topic.name, topic.perm)
         with self._engine.writer.exclusive():
             if not exist_ok:
-                self._check_new(topics)
-            return self._engine.create_topics(topics)
+                self._check_new(wanted)
+            return self._engine.create_topics(wanted)
 
     def _check_new(self, topics: Sequence[TopicConfig]) -> None:
         known = self._topics.all()
@@ -99,16 +94,18 @@ class TopicAdmin:
         check_not_system(name)
         if perm is not None:
             _check_perm(name, perm)
+        settings = {
+            "read_queues": read_queues,
+            "write_queues": write_queues,
+            "perm": perm,
+            "ordered": ordered,
+        }
+        given: Any = {field: value for field, value in settings.items() if value is not None}
         with self._engine.writer.exclusive():
-            known = self._topics.get(name)
-            changed = replace(
-                known,
-                read_queues=known.read_queues if read_queues is None else read_queues,
-                write_queues=known.write_queues if write_queues is None else write_queues,
-                perm=known.perm if perm is None else perm,
-                ordered=known.ordered if ordered is None else ordered,
-            )
-            return self._save(changed)
+            changed = replace(self._topics.get(name), **given)
+            saved = self._topics.put(changed)
+            self._engine.writer.structure_changed()
+        return saved
 
     def message_type(self, name: str) -> str:
         """Return the type of a topic's messages, such as FIFO; empty if it accepts all types."""
@@ -141,8 +138,8 @@ class TopicAdmin:
             }
             # With this order, a crash leaves a topic that can be deleted again. The messages of a
             # deleted topic never reappear.
-            self._topics.save_ends(name, ends)
-            drop_topic_offsets(self._layout, name)
+            self._topics.save_ends({name: ends})
+            GroupOffsets(self._layout).drop(topic=name)
             self._engine.writer.structure_changed()
             self._remove_queues(name)
             self._topics.remove(name)
@@ -156,18 +153,13 @@ class TopicAdmin:
         return sorted({*range(count), *on_disk})
 
     def _remove_queues(self, name: str) -> None:
-        self._engine.writer.forget_queues()
+        self._engine.writer.files.queues.close()
         folder = self._layout.topic_queues(name)
         if folder.exists():
             doomed = self._layout.scratch / uuid.uuid4().hex
             io.rename(folder, doomed)
             io.sync_directory(folder.parent)
             io.remove_tree(doomed)
-
-    def _save(self, topic: TopicConfig) -> TopicConfig:
-        saved = self._topics.put(topic)
-        self._engine.writer.structure_changed()
-        return saved
 
 
 def _check_perm(name: str, perm: int) -> None:

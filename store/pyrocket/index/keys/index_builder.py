@@ -190,20 +190,21 @@ class IndexLimits:
 
 
 class IndexBuilder:
-    """Builds the key index of one store that is open for writing."""
+    """Builds the key index of one store that is open for writing.
+
+    Attributes:
+        files: The files of the index.
+        index: The same files, as readers use them.
+        limits: The limits for building the index.
+    """
 
     def __init__(
-        self,
-        layout: Layout,
-        log: CommitLog,
-        page: SharedState,
-        config: StoreConfig,
-        clock: Clock,
+        self, layout: Layout, log: CommitLog, page: SharedState, config: StoreConfig, clock: Clock
     ) -> None:
         self._layout, self._log, self._page, self._clock = layout, log, page, clock
         geometry = Geometry(config.index_slots, config.index_items)
-        self._files = IndexFiles(layout, log, page, geometry)
-        self._index = self._files.index
+        self.files = IndexFiles(layout, log, page, geometry)
+        self.index = self.files.index
         self._pending = PendingKeys(layout.pending_keys, writable=True)
         self._enabled = config.key_index
         self.limits = IndexLimits()
@@ -212,11 +213,7 @@ class IndexBuilder:
     def after_recovery(self, *, clean: bool) -> None:
         """Delete the pending keys and set INDEXED: see `IndexFiles.after_recovery`."""
         self._pending.remove()
-        self._files.after_recovery(clean=clean)
-
-    def attach(self) -> None:
-        """Initialize the index without a recovery, and set INDEXED. Needs the write lock."""
-        self._files.attach()
+        self.files.after_recovery(clean=clean)
 
     def add_pending(self, start: int, appended: Sequence[Appended]) -> None:
         """Save the keys of the batches just appended at `start` as pending. Needs the write lock.
@@ -258,9 +255,9 @@ class IndexBuilder:
         page, before, done = self._page, -1, 0
         most, self._left = max(self.limits.at_once_bytes, self._left), 0
         try:
-            if self._enabled and self._files.have_changed():
+            if self._enabled and self.files.have_changed():
                 with turn():
-                    self._files.check()
+                    self.files.check()
             while self._is_behind() and done < most:
                 if page[INDEXED] == before or not self._layout.abort.exists():
                     return
@@ -290,32 +287,16 @@ class IndexBuilder:
         again = "open the store and close it again"
         with translating_os_errors(root, again, what=what, through=(SyncError,)):
             try:
-                self._files.check()
+                self.files.check()
                 self._build_all()
             except StoreDamagedError as error:
                 _log.warning("the key index of %s is incomplete: %s", root, error)
-        self._index.sync()
+        self.index.sync()
         self._pending.remove()
-        return self._index.full_until()
-
-    def sync_full(self, since: int) -> int:
-        """Flush the full files whose end time is `since` (ms) or later.
-
-        Returns the end time of the last full file, or `since` if none ends later. Does not need the
-        write lock, because full files do not change. Raises SyncError.
-        """
-        return self._index.sync_full(since)
+        return self.index.full_until()
 
     def close(self) -> None:
-        """Close the file of pending keys."""
         self._pending.close()
-
-    def remove_below(self, log_start: int) -> int:
-        """Delete index files that only have messages before `log_start`; return their number.
-
-        Needs the write lock.
-        """
-        return self._index.remove_below(log_start)
 
     def _build_all(self) -> None:
         """Index the log up to DISPATCHED.
@@ -336,21 +317,16 @@ class IndexBuilder:
 
     def _build_slice(self) -> int:
         """Index the next slice from pending keys or the log; return its length in the log."""
-        self._files.check()
-        start, header, end = self._next_offset(), self._pending.header(), self._page[DISPATCHED]
+        self.files.check()
+        # Without files, indexing continues after the part of the log that is known to have no keys.
+        reached = self._page[INDEXED] if self.files.names else self._keyless_until
+        start, header = max(reached, self._log.first_offset()), self._pending.header()
+        end = self._page[DISPATCHED]
         if start < header.end <= end:
             if header.start <= start and self._put_pending(header, start):
                 return header.end - start
             end = header.start if start < header.start else end
         return self._index_log(start, end) - start
-
-    def _next_offset(self) -> int:
-        """Return the log offset at which indexing continues.
-
-        Without files, that is the end of the part of the log known to have no keys.
-        """
-        first = self._log.first_offset()
-        return max(self._page[INDEXED] if self._files.names else self._keyless_until, first)
 
     def _put_pending(self, header: PendingHeader, start: int) -> bool:
         """Add the pending keys starting at log offset `start`; return False if they are missing."""
@@ -358,17 +334,17 @@ class IndexBuilder:
         if items is None:
             return False
         items = items[int(items.offsets.searchsorted(start)) :]
-        self._files.append(items, self._clock())
+        self.files.append(items, self._clock())
         self._page[INDEXED], self._pending_count = header.end, 0
         return True
 
     def _index_log(self, start: int, end: int) -> int:
         """Index the first slice of [start, end) of the log; return the end of the slice."""
-        reached, keyless = start, not self._files.names
+        reached, keyless = start, not self.files.names
         for run in walk(self._log, start, end):
-            self._files.append(key_items(run), self._clock())
+            self.files.append(key_items(run), self._clock())
             self._page[INDEXED] = reached = end_of(run)
-            keyless = keyless and not self._files.names
+            keyless = keyless and not self.files.names
             if keyless:
                 self._keyless_until = reached
             if reached - start >= self.limits.slice_bytes:

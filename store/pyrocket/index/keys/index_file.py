@@ -79,7 +79,6 @@ class IndexFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
     def header(self) -> IndexHeader:
@@ -90,19 +89,16 @@ class IndexFile:
         return header
 
     def items(self, first: int, last: int) -> npt.NDArray[np.void]:
-        """Return the items [first, last)."""
         position = self.geometry.item_position(first)
         return np.frombuffer(
             os.pread(self._descriptor, (last - first) * ITEM_BYTES, position), ITEM
         )
 
     def slots(self) -> npt.NDArray[np.void]:
-        """Return all slots."""
         length = SLOT_BYTES * self.geometry.slots
         return np.frombuffer(os.pread(self._descriptor, length, HEADER_BYTES), SLOT)
 
     def item(self, number: int) -> Fields:
-        """Return one item."""
         data = os.pread(self._descriptor, ITEM_BYTES, self._item_0 + ITEM_BYTES * number)
         key_hash, offset, seconds, previous = ITEM_FIELDS.unpack(data)
         return key_hash, offset, seconds, previous
@@ -218,11 +214,9 @@ class _SlotPages:
 
     @property
     def values(self) -> Ints:
-        """The values of the slots."""
         return self._all[self._at].astype(np.int64)
 
     def write(self, values: Ints) -> None:
-        """Write the values of the slots."""
         self._all[self._at] = values
         view, at = self._data.data, 0
         for first, length in zip(self._firsts.tolist(), self._lengths, strict=True):

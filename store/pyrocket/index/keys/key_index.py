@@ -21,19 +21,13 @@ from pyrocket.disk.os_errors import naming_obstacles
 from pyrocket.disk.tree import listed
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.index_file import (
-    Geometry,
-    IndexHeader,
-    is_table_name,
-    name_after,
-    table_name,
-)
+from pyrocket.formats.index_file import Geometry, IndexHeader, is_table_name, name_after, table_name
 from pyrocket.formats.record import BLANK_BYTES, read_header
 from pyrocket.index.keys.index_file import SLACK_MS, IndexFile, IndexFileInfo, inspect
 from pyrocket.index.keys.key_items import KeyItems, key_items
 from pyrocket.index.keys.key_search import KeySearch
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.record_walk import end_of, run_at
+from pyrocket.log.record_walk import end_of, record_missing, run_at
 
 Created = Callable[[str, int], None]
 """Called with the name and the inode of each file before it is renamed into place."""
@@ -87,7 +81,6 @@ class KeyIndex:
         return None
 
     def path(self, name: str) -> Path:
-        """Return the path of a file."""
         return self._folder / name
 
     def open(self, name: str, *, writable: bool = False) -> IndexFile:
@@ -95,22 +88,12 @@ class KeyIndex:
         return IndexFile(self.path(name), self._geometry, writable=writable)
 
     def header(self, name: str) -> IndexHeader:
-        """Return the header of one file."""
         with self.open(name) as file:
             return file.header()
 
     def is_full(self, header: IndexHeader) -> bool:
         """Whether a file with this header is full. A full file never changes."""
         return header.count >= self._geometry.items
-
-    def end(self, trusted: int | None = None) -> int:
-        """Return the log offset of the last record with items, 0 without files.
-
-        All records before it are indexed; some items of this record may be missing. Only the first
-        `trusted` files are considered.
-        """
-        names = self.names()[:trusted]
-        return self.header(names[-1]).end_offset if names else 0
 
     def full_until(self) -> int:
         """Return the store time (ms) of the last item in the last full file; 0 without one."""
@@ -167,30 +150,22 @@ class KeyIndex:
         name = table_name(now_ms)
         if name <= previous_name:
             name = name_after(previous_name)
-        begin = IndexHeader(
-            previous.end_timestamp,
-            previous.end_timestamp,
-            previous.end_offset,
-            previous.end_offset,
-        )
-        self._install(name, begin.encode())
-        return name
+        end_ms, end = previous.end_timestamp, previous.end_offset
+        header = IndexHeader(end_ms, end_ms, end, end).encode()
 
-    def _install(self, name: str, header: bytes) -> None:
+        def announce(descriptor: int) -> None:
+            if self._created is not None:
+                self._created(name, os.fstat(descriptor).st_ino)
+
         io.make_directory(self._folder)
         io.make_directory(self._scratch)
         io.install_file(
-            self.path(name),
-            self._scratch,
-            [(0, header)],
+            *(self.path(name), self._scratch, [(0, header)]),
             length=self._geometry.file_bytes,
-            before_rename=lambda descriptor: self._announce(name, descriptor),
+            before_rename=announce,
             fails_store=True,
         )
-
-    def _announce(self, name: str, descriptor: int) -> None:
-        if self._created is not None:
-            self._created(name, os.fstat(descriptor).st_ino)
+        return name
 
     def search(
         self, wanted: Ints, begin_ms: int, end_ms: int, files: Sequence[IndexFileInfo] | None = None
@@ -331,10 +306,7 @@ class IndexCoverage:
         self._confirmed: dict[_Place, IndexFileInfo] = {}
 
     def contiguous_prefix(self, files: Sequence[IndexFileInfo]) -> list[IndexFileInfo]:
-        """Return the files before the first gap in which keys may be missing.
-
-        Keys may be missing wherever the log cannot be read.
-        """
+        """Return the files before the first gap that may lack keys, such as an unreadable log."""
         while True:
             first = self._log.first_offset()
             count = self._contiguous_count(first, files)
@@ -404,7 +376,7 @@ class IndexCoverage:
         size = read_header(head).size if len(head) == BLANK_BYTES else 0
         record, _ = run_at(self._log, last, last + max(size, BLANK_BYTES))
         if record is None:
-            raise _no_record(last)
+            raise record_missing(last, begin)
         names = [one.name for one in before]
         if self._index.count_last(names, last) < len(key_items(record)):
             return last
@@ -426,7 +398,7 @@ class IndexCoverage:
                     return int(items.offsets[0])
                 start = end_of(run)
             elif not blank and start + look >= limit:
-                raise _no_record(start)
+                raise record_missing(start, end)
             start = file_end if blank else start
             look *= _GROWTH
         return _NOTHING_MISSING
@@ -434,9 +406,3 @@ class IndexCoverage:
 
 def _place(file: IndexFileInfo | None) -> _Place:
     return (file.name, file.inode) if file is not None else None
-
-
-def _no_record(offset: int) -> StoreDamagedError:
-    return StoreDamagedError(
-        f"corrupt log: there is no record at {offset}.", remedy="Restore the log from a backup."
-    )

@@ -99,7 +99,6 @@ class PendingKeys:
         self._last = _NOTHING
 
     def close(self) -> None:
-        """Close the file."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

@@ -210,7 +210,6 @@ class ConsumeQueue:
         return True
 
     def drop(self) -> None:
-        """Delete all files."""
         for start in reversed(self.run.starts()):
             self.run.remove(start)
         self._hint = 0
@@ -381,10 +380,7 @@ class QueueTable:
 
 
 def _check_folder_name(topic: str) -> None:
-    """Raise TopicNameError if the topic cannot be the name of a folder.
-
-    The topic may be missing in the topic table.
-    """
+    """Raise TopicNameError if the topic, which may be unknown, cannot be the name of a folder."""
     try:
         length = len(os.fsencode(topic))
     except UnicodeEncodeError:

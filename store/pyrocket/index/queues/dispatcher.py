@@ -246,7 +246,6 @@ class QueuePart:
 
     @property
     def queue(self) -> tuple[str, int]:
-        """Topic and queue id."""
         return self.topic, self.queue_id
 
     def keeping(self, found: Entries, rows: Bools) -> "QueuePart":
@@ -258,7 +257,6 @@ class QueuePart:
         return replace(self, entries=entries)
 
     def since(self, offset: int) -> "QueuePart":
-        """Return the records from a queue offset on."""
         return self._of(self.offsets >= offset) if offset else self
 
     def since_restart(self, begin: int) -> "QueuePart":
@@ -289,7 +287,8 @@ def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[Q
 
 def queue_rows(run: RecordFields) -> Iterator[tuple[tuple[str, int], Ints]]:
     """Yield each queue with entries for records of the run, and the rows of these records."""
-    chosen = np.flatnonzero(_has_entry(run.sys_flag))
+    kind = run.sys_flag & SYS_TRANSACTION_MASK
+    chosen = np.flatnonzero((kind != SYS_PREPARED) & (kind != SYS_ROLLBACK))
     topics = run.topics().take(pa.array(chosen)).dictionary_encode()
     names = topics.dictionary.to_pylist()
     codes = topics.indices.to_numpy().astype(np.int64)
@@ -310,8 +309,3 @@ def _check_dense(part: QueuePart) -> None:
             f" {int(part.offsets[int(np.argmax(steps != 1))])}.",
             code="QUEUE_GAP",
         )
-
-
-def _has_entry(sys_flag: Ints) -> npt.NDArray[np.bool_]:
-    kind = sys_flag & SYS_TRANSACTION_MASK
-    return (kind != SYS_PREPARED) & (kind != SYS_ROLLBACK)

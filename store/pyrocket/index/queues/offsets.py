@@ -6,6 +6,7 @@ only if its clock was set back. A lookup by time returns the same offset as Rock
 (`LOWER`).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,9 +55,7 @@ def span_of(queue: ConsumeQueue, start: int, end: int) -> ByteSpan:
     last = found[-1]
     stop = int(last["physical_offset"]) + int(last["size"])
     total = int(found["size"].astype(np.int64).sum())
-    return ByteSpan(
-        int(found[0]["physical_offset"]), stop, total * (end - start) // max(len(found), 1)
-    )
+    return ByteSpan(int(found[0]["physical_offset"]), stop, total * (end - start) // len(found))
 
 
 def cut_by_bytes(
@@ -65,8 +64,7 @@ def cut_by_bytes(
     """Return, for each size limit in `marks` (bytes, ascending), an end offset and a size.
 
     The end offset is the largest one for which the messages [start, end offset) do not exceed the
-    limit; the size is the size of these messages. Entries are read up to the last limit, `end` or a
-    missing entry.
+    limit; the size is theirs. Entries are read up to the last limit, `end` or a missing entry.
     """
     found: list[tuple[int, int]] = []
     at, total, count = start, 0, _FIRST_READ
@@ -86,10 +84,7 @@ def cut_by_bytes(
 
 
 def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
-    """Return the log offsets of the messages at these ascending queue offsets, -1 where missing.
-
-    Entries near each other are read together.
-    """
+    """Return the log offsets of the messages at these ascending offsets, -1 where missing."""
     found = np.full(len(offsets), _NO_ENTRY, np.int64)
     for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
         if not len(rows):
@@ -108,14 +103,10 @@ def offset_by_time(
     log: CommitLog, queue: ConsumeQueue, minimum: int, maximum: int, timestamp_ms: int
 ) -> int:
     """Return the first offset in [minimum, maximum) stored at or after a time, or `maximum`."""
-    low, high = minimum, maximum
-    while low < high:
-        middle = (low + high) // 2
-        if _store_timestamp(log, queue, middle) >= timestamp_ms:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    offsets = range(minimum, maximum)
+    return minimum + bisect_left(
+        offsets, timestamp_ms, key=lambda offset: _store_timestamp(log, queue, offset)
+    )
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, offset: int) -> int:

@@ -7,6 +7,7 @@ after a damaged one, recovery fails.
 
 import logging
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +27,7 @@ from pyrocket.disk.shared_state import (
     STRUCTURE,
     SharedState,
 )
-from pyrocket.errors import (
-    REBUILD_QUEUES,
-    RESTORE_FILE,
-    StoreDamagedError,
-    StoreFailedError,
-)
+from pyrocket.errors import REBUILD_QUEUES, RESTORE_FILE, StoreDamagedError, StoreFailedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
@@ -141,13 +137,12 @@ class _Recovery:
 
     def run(self) -> Rebuilt:
         if self.page[FAILED]:
-            self._drop_cached()
-        whole = self.log.run.ignoring_empty_tail()
-        try:
+            # After a failed fsync: reads have to return what is on disk.
+            for run in (self.log.run, *self._runs()):
+                run.drop_cached()
+        with closing(self.log.run.ignoring_empty_tail()) as whole:
             log = CommitLog(whole, self.log.sealed)
             start, end, stored, missing = replace(self, log=log).checked()
-        finally:
-            whole.close()
         self.before_change()
         self.log.run.remove_empty_tail()
         for run in self._runs():
@@ -173,7 +168,8 @@ class _Recovery:
         Changes no file. Raises StoreDamagedError unless the log is intact except for its tail.
         """
         check_files(self.log.run, RESTORE_FILE)
-        self._check_queue_files()
+        for run in self._runs():
+            check_lengths(run.ignoring_empty_tail(), REBUILD_QUEUES)
         start = recovery_start(self.log, self.evidence.checkpoint, clean=self.evidence.clean)
         end, stored = valid_end(self.log, start, self._density(), self.evidence.durable)
         missing = check_tail(self.log, end, replace(self.evidence.durable, since_ms=stored))
@@ -226,15 +222,6 @@ class _Recovery:
         """Yield the files of every queue."""
         for key in self.queues.on_disk():
             yield self.queues.get(*key).run
-
-    def _drop_cached(self) -> None:
-        """Drop cached pages after a failed fsync, so that reads return what is on disk."""
-        for run in (self.log.run, *self._runs()):
-            run.drop_cached()
-
-    def _check_queue_files(self) -> None:
-        for run in self._runs():
-            check_lengths(run.ignoring_empty_tail(), REBUILD_QUEUES)
 
     def _erase(self, end: int, stored: int) -> None:
         files = self.log.run.starts()

@@ -129,9 +129,8 @@ def sizes_at(log: CommitLog, offsets: Ints, bound: int) -> _Rows:
         if start + HEADER_BYTES <= reach:
             sizes[first:last] = _sizes_in(log, offsets[first:last])
         first = last
-    fits = (sizes <= WINDOW_BYTES) & (
-        offsets + sizes <= np.minimum(bound, _file_ends(log, offsets))
-    )
+    file_ends = offsets - offsets % log.file_bytes + log.file_bytes
+    fits = (sizes <= WINDOW_BYTES) & (offsets + sizes <= np.minimum(bound, file_ends))
     return np.where(fits, sizes, 0)
 
 
@@ -147,7 +146,3 @@ def _sizes_in(log: CommitLog, offsets: Ints) -> _Rows:
     begins = np.isin(headers["magic"], (MAGIC_V1, MAGIC_V2)) & (headers["size"] >= FIXED_BYTES)
     begins &= headers["physical_offset"] == offsets
     return np.where(begins, headers["size"].astype(np.int64), 0)
-
-
-def _file_ends(log: CommitLog, offsets: Ints) -> _Rows:
-    return offsets - offsets % log.file_bytes + log.file_bytes

@@ -54,7 +54,6 @@ class _Positions:
     tags_codes: Ints
 
     def part(self, rows: slice) -> "_Positions":
-        """Return the positions of some rows."""
         arrays = (self.queue_offsets, self.offsets, self.sizes, self.tags_codes)
         return _Positions(self.entries, *(array[rows] for array in arrays))
 
@@ -319,10 +318,7 @@ def _entries(runs: Sequence[Run]) -> Entries | None:
 
 
 def _records(log: CommitLog, entries: Entries) -> RecordFields:
-    """Return the records of entries that are in log order.
-
-    Raises StoreDamagedError, FileNotFoundError.
-    """
+    """Return the records of entries in log order. Raises StoreDamagedError, FileNotFoundError."""
     offsets = entries["physical_offset"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
     ends = offsets + sizes

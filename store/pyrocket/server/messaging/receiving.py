@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.polls import FIRST_MS, RELEASED_MS
 from pyrocket.broker.pop.values import Delivery, Received
-from pyrocket.broker.renewals import FIRST_MS, RELEASED_MS
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.record import Host

@@ -19,8 +19,8 @@ A timer, file by file:
 1. `timer_service` reads new messages of the queue (`timer_queue`) into the index.
 2. `pending_timers` keeps the next minute of the index in memory, in delivery order. Entries that
    were cancelled or replaced by a copy are not delivered.
-3. `timer_copies` builds the copies of due timers with `due_copies`, which the schedule service also
-   uses. The timer service appends them.
+3. `copies` builds the copies of due timers, as for the schedule service. The timer service appends
+   them.
 4. Before the cleaner deletes log files, `timers` re-appends their pending timers. Messages of
    delay levels are not re-appended: a log file is not deleted while it contains a pending message
    of a level.

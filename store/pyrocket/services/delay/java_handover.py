@@ -14,7 +14,6 @@ import numpy as np
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import FileQueue, file_name
-from pyrocket.disk.io import read_hint, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checked_json import decode_own, encode_own
@@ -35,7 +34,7 @@ from pyrocket.formats.java_timers import (
     units_per_file,
 )
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries, slot_start
-from pyrocket.services.delay.pending_timers import TimerProgress
+from pyrocket.services.delay.pending_timers import TimerProgress, read_pending
 from pyrocket.services.delay.timer_index import Cursor
 from pyrocket.services.delay.timer_service import TimerService
 
@@ -98,7 +97,7 @@ class JavaHandover:
         io.unlink(self._layout.handed)
         if self._layout.timer_check.exists():
             self._check(TimerCheck())
-        pending = self._service.indexed(progress).pending
+        pending = read_pending(self._service.index, progress).pending
         units = self._units(pending, progress.queue_offset, second)
         JavaTimerLog(self._layout).rewrite(units)
         late = _late_slot(pending, second)
@@ -114,18 +113,18 @@ class JavaHandover:
 
     def _check(self, check: TimerCheck) -> None:
         content = encode_timer_check(check)
-        replace_file(self._layout.timer_check, content, self._layout.scratch)
+        io.replace_file(self._layout.timer_check, content, self._layout.scratch)
 
     def _write_files(self, read_ms: int, handed: _Handed) -> None:
         """Write `timercheck` for the broker, and `handed.json` for the next clean shutdown."""
         self._check(TimerCheck(read_ms, 0, handed.timed))
         path = self._layout.handed
-        replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
+        io.replace_file(path, encode_own(path, asdict(handed)), self._layout.scratch)
 
     def _handed(self) -> _Handed | None:
         try:
             path = self._layout.handed
-            known = decode_own(path, read_hint(path) or b"null")
+            known = decode_own(path, io.read_hint(path) or b"null")
             due, offset = known["cursor"]
             counts = (int(known[name]) for name in ("at_ms", "units", "late_ms"))
             return _Handed(int(known["timed"]), (int(due), int(offset)), *counts)
@@ -172,13 +171,10 @@ class JavaTimerLog:
         parts = [np.zeros(0, UNIT)]
         for first in range(0, count, self._per_file):
             path = self._layout.timer_log / file_name(first // self._per_file * self._file_bytes)
-            descriptor = io.open_file(path, os.O_RDONLY)
-            try:
-                length = min(self._per_file, count - first) * UNIT.itemsize
+            length = min(self._per_file, count - first) * UNIT.itemsize
+            with io.opened(path, os.O_RDONLY) as descriptor:
                 data = os.pread(descriptor, length, 0)
-                parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
-            finally:
-                os.close(descriptor)
+            parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
         return np.concatenate(parts)
 
     def _write(

@@ -82,10 +82,7 @@ class TimerProgress:
 def read_pending(
     index: TimerIndex, progress: TimerProgress, more: Iterable[TimerEntries] = ()
 ) -> PendingTimers:
-    """Return the pending timers of the index together with `more`.
-
-    Raises StoreDamagedError if the index lacks entries.
-    """
+    """Return the pending timers of the index and of `more`. Raises StoreDamagedError."""
     low = slot_start(max(progress.cursor[0], 1))
     tally = index.tally.read(progress.queue_offset)
     index.check(tally, progress.cursor[0])
@@ -116,10 +113,7 @@ def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> Pend
 
 
 def are_live(entries: TimerEntries) -> Bools:
-    """Return a mask of the entries that are neither cancelled nor replaced.
-
-    All entries of each second that occurs must be passed.
-    """
+    """Return which entries are not cancelled or replaced; needs all entries of their seconds."""
     copies = entries["copies"]
     alive = np.asarray(copies != CANCELS)
     if not copies.any():
@@ -167,10 +161,7 @@ class _Window:
 
 
 class TimerWindow:
-    """The window on the index of one store. Callers must hold the write lock.
-
-    Its methods raise StoreDamagedError if the index lacks entries.
-    """
+    """The window on a store's index; needs the write lock. Raises StoreDamagedError."""
 
     def __init__(self, index: TimerIndex) -> None:
         self._index = index
@@ -199,13 +190,12 @@ class TimerWindow:
             window = None  # The cursor may have been set back, and entries may have been erased.
         if window is not None and timed != page[TIMER_QUEUE_OFFSET] and not self._read_on(window):
             window = None
-        if window is None or self._is_over(window, cursor):
+        if window is None or (
+            window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
+        ):
             window = self._read(cursor, page[TIMER_QUEUE_OFFSET])
         self._window, self._seen = window, (page[TIMER_QUEUE_OFFSET], page[STRUCTURE])
         return window
-
-    def _is_over(self, window: _Window, cursor: Cursor) -> bool:
-        return window.high < NEVER and _passed(window.entries, cursor) == len(window.entries)
 
     def _read(self, cursor: Cursor, timed: int) -> _Window:
         """Return a window with the next entries, starting at the cursor's second."""

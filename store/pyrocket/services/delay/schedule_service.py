@@ -23,7 +23,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.metadata.service_cursors import Cursors, saved_cursors
-from pyrocket.services.delay.due_copies import DueCopies, due_copies
+from pyrocket.services.delay.copies import DueCopies, due_copies
 
 _log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ In this module, `timed` is a queue offset of the timer topic.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,6 @@ import numpy.typing as npt
 
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import file_name, parse_file_name
-from pyrocket.disk.io import check_file_size, read_or_none
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
@@ -121,7 +121,7 @@ class TimerTally:
             return _NO_ROWS, Tally(0, {})
         seen = self._signature()
         if self._read is None or self._read[:2] != (seen, timed):
-            rows = decode_tally(read_or_none(self.path) or b"", timed)
+            rows = decode_tally(io.read_or_none(self.path) or b"", timed)
             tally = None if rows is None else Tally(timed, hours_of(rows))
             self._read = seen, timed, rows, tally
         rows, tally = self._read[2:]
@@ -142,11 +142,8 @@ class TimerTally:
             rows = _shortened(rows, before, *saved())
             self._replace(rows)
         more = sealed(np.concatenate((rows, tally_rows(timed, hours))), len(rows))[len(rows) :]
-        descriptor = io.open_file(self.path, os.O_RDWR | os.O_CREAT)
-        try:
+        with io.opened(self.path, os.O_RDWR | os.O_CREAT) as descriptor:
             io.write_at(descriptor, more.tobytes(), len(rows) * TALLY_BYTES)
-        finally:
-            os.close(descriptor)
 
     def write(self, timed: int, hours: Hours) -> None:
         """Replace the file, durably."""
@@ -158,12 +155,9 @@ class TimerTally:
 
     def _replace(self, rows: TallyRows) -> None:
         draft = self.path.with_name(f"{TALLY_NAME}.new")
-        descriptor = io.open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        try:
+        with io.opened(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY) as descriptor:
             io.write_at(descriptor, rows.tobytes(), 0)
             io.sync(descriptor)
-        finally:
-            os.close(descriptor)
         io.rename(draft, self.path)
         io.sync_directory(self.path.parent)
 
@@ -240,7 +234,6 @@ class TimerIndex:
         return sorted(start for start in map(parse_file_name, names) if start is not None)
 
     def make(self) -> None:
-        """Create the folder."""
         io.make_directory(self._folder)
 
     def add(self, entries: TimerEntries) -> None:
@@ -255,13 +248,10 @@ class TimerIndex:
                 self._append(int(hours[first]) * HOUR_MS, part)
 
     def _append(self, start: int, entries: TimerEntries) -> None:
-        descriptor = io.open_file(self._path(start), os.O_RDWR | os.O_CREAT)
-        try:
+        with io.opened(self._path(start), os.O_RDWR | os.O_CREAT) as descriptor:
             length = os.fstat(descriptor).st_size
             data = entries.astype(TIMER_ENTRY, copy=False).tobytes()
             io.write_at(descriptor, data, length - length % ENTRY_BYTES)
-        finally:
-            os.close(descriptor)
 
     def length(self, start: int) -> int:
         """Return the length of a file in bytes, without a torn entry; 0 if it is missing."""
@@ -273,18 +263,13 @@ class TimerIndex:
 
     def parts(self, start: int, position: int = 0) -> Iterator[TimerEntries]:
         """Yield the valid entries of a file, starting at `position`, a few thousand at a time."""
-        try:
-            descriptor = io.open_file(self._path(start), os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        try:
-            check_file_size(self._path(start), os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
+        path = self._path(start)
+        with suppress(FileNotFoundError), io.opened(path, os.O_RDONLY) as descriptor:
+            io.check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 count = len(data) // ENTRY_BYTES
                 yield sound(np.frombuffer(data, TIMER_ENTRY, count))
                 position += max(count, 1) * ENTRY_BYTES
-        finally:
-            os.close(descriptor)
 
     def chosen(
         self, start: int, choose: Chosen, position: int = 0, tally: Tally | None = None
@@ -325,17 +310,13 @@ class TimerIndex:
         self.tally.write(timed, hours)
 
     def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
-        """Overwrite the chosen entries of all or some files with zeros; return their number.
-
-        Durable only after `sync`.
-        """
+        """Overwrite chosen entries with zeros; return their number. Durable only after `sync`."""
         return sum(self._erase(int(start), choose) for start in starts or self.starts())
 
     def _erase(self, start: int, choose: Chosen) -> int:
-        descriptor = io.open_file(self._path(start), os.O_RDWR)
-        erased = position = 0
-        try:
-            check_file_size(self._path(start), os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
+        path, erased, position = self._path(start), 0, 0
+        with io.opened(path, os.O_RDWR) as descriptor:
+            io.check_file_size(path, os.fstat(descriptor).st_size, _MAX_BUCKET_BYTES)
             while data := os.pread(descriptor, _ENTRIES_AT_ONCE * ENTRY_BYTES, position):
                 entries = np.frombuffer(data, TIMER_ENTRY, len(data) // ENTRY_BYTES).copy()
                 meant = choose(entries) & (entries["check"] != 0)
@@ -344,15 +325,10 @@ class TimerIndex:
                     io.write_at(descriptor, entries.tobytes(), position)
                     erased += int(np.count_nonzero(meant))
                 position += len(data)
-        finally:
-            os.close(descriptor)
         return erased
 
     def first_due(self, cursor: Cursor, tally: Tally | None = None) -> int:
-        """Return the earliest due time after the cursor, or NEVER.
-
-        With a tally, raises StoreDamagedError if a file that is read lacks entries.
-        """
+        """Return the first due time after the cursor, or NEVER; a tally checks the files read."""
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
                 found = self.chosen(start, lambda part: are_after(part, cursor), tally=tally)
@@ -368,7 +344,6 @@ class TimerIndex:
                 io.unlink(self._path(start))
 
     def clear(self) -> None:
-        """Delete all files."""
         self.tally.remove()
         for start in self.starts():
             io.unlink(self._path(start))
@@ -378,24 +353,18 @@ class TimerIndex:
         if not self.is_there:
             return
         for start in self.starts():
-            self._sync(self._path(start))
-        self._sync(self.tally.path)
+            _sync(self._path(start))
+        _sync(self.tally.path)
         io.sync_directory(self._folder)
-
-    def _sync(self, path: Path) -> None:
-        try:
-            descriptor = io.open_file(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return  # Deleted in the meantime.
-        try:
-            io.sync(descriptor)
-        except OSError as error:
-            raise io.SyncError(*error.args) from error
-        finally:
-            os.close(descriptor)
 
     def _path(self, start: int) -> Path:
         return self._folder / file_name(start)
+
+
+def _sync(path: Path) -> None:
+    # The file may have been deleted in the meantime.
+    with suppress(FileNotFoundError), io.opened(path, os.O_RDONLY) as descriptor:
+        io.sync_or_fail(descriptor)
 
 
 def are_after(entries: TimerEntries, cursor: Cursor) -> npt.NDArray[np.bool_]:

@@ -30,19 +30,11 @@ _AT_ONCE = 65_536
 
 def read_timers(
     log: CommitLog, queue: ConsumeQueue, start: int, stop: int
-) -> Iterator[TimerEntries]:
-    """Yield the timers at the queue offsets [start, stop), a few thousand at a time.
+) -> Iterator[tuple[TimerEntries, Ints]]:
+    """Yield the timers at the queue offsets [start, stop), and their store times, epoch ms.
 
     A damaged record, or a record whose log file was deleted, is skipped.
     """
-    for entries, _ in read_timers_with_times(log, queue, start, stop):
-        yield entries
-
-
-def read_timers_with_times(
-    log: CommitLog, queue: ConsumeQueue, start: int, stop: int
-) -> Iterator[tuple[TimerEntries, Ints]]:
-    """Yield the same entries with their store times, epoch ms."""
     while start < stop:
         entries = queue.entries(start, min(stop, start + _AT_ONCE))
         if not len(entries):
@@ -126,7 +118,7 @@ def _copies_in(run: RecordFields) -> TimerEntries:
     return timer_entries(some, np.zeros(len(some), np.int64))[copies]
 
 
-_SLACK_MS = 2000
+SLACK_MS = 2000
 """A RocketMQ broker rounds due times to seconds."""
 
 
@@ -144,7 +136,7 @@ def read_undelivered(
     searched for their copies, starting at their due time.
     """
     cursor, uncertain = progress.cursor, [np.zeros(0, TIMER_ENTRY)]
-    for entries, stored in read_timers_with_times(log, queue, start, progress.queue_offset):
+    for entries, stored in read_timers(log, queue, start, progress.queue_offset):
         ahead = are_after(entries, cursor)
         late = ~ahead & (entries["queue_offset"] > cursor[1]) & (stored >= cursor[0])
         past = ahead & (entries["due"] <= page[STORE_TIME])
@@ -152,7 +144,7 @@ def read_undelivered(
         yield entries[ahead & ~past]
     unsure = np.concatenate(uncertain)
     if len(unsure):
-        copies = read_copies_since(log, int(unsure["due"].min()) - _SLACK_MS, page[PUBLISHED])
+        copies = read_copies_since(log, int(unsure["due"].min()) - SLACK_MS, page[PUBLISHED])
         unsure = unsure[~have_copies(unsure, copies)]
         unsure["due"] = np.maximum(unsure["due"], cursor[0])
         yield seal(unsure)

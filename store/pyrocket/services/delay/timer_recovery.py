@@ -12,7 +12,6 @@ import logging
 import numpy as np
 
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_os_errors
 from pyrocket.disk.shared_state import (
@@ -38,15 +37,13 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.pending_timers import TimerProgress
 from pyrocket.services.delay.timer_index import Hours, TimerIndex, add_hours, count_by_hour
 from pyrocket.services.delay.timer_queue import (
+    SLACK_MS,
     have_copies,
     ordered,
     read_delivered_copies,
     read_timers,
     read_undelivered,
 )
-
-_SLACK_MS = 2000
-"""A RocketMQ broker rounds due times to seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +54,7 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
     Raises StoreDamagedError, StoreUnavailableError (WRITE_FAILED).
     """
     index, queue = TimerIndex(layout.timers), store.queues.get(TIMER_TOPIC, 0)
-    java = decode_timer_check(read_or_none(layout.timer_check, SMALL_FILE_BYTES) or b"")
+    java = decode_timer_check(io.read_or_none(layout.timer_check, io.SMALL_FILE_BYTES) or b"")
     what = "the timers of {root} could not be recovered: {error}. Nothing was lost."
     with translating_os_errors(layout.root, "open it again", what=what):
         # A broker may have changed the files that were written for it.
@@ -124,7 +121,7 @@ class _Recovery:
 
     def _take_in(self, stop: int) -> None:
         hours: Hours = {}
-        for entries in read_timers(self._log, self._queue, self._queue_offset, stop):
+        for entries, _ in read_timers(self._log, self._queue, self._queue_offset, stop):
             entries = entries[~self._is_delivered(entries)]
             entries["due"] = np.maximum(entries["due"], self._cursor[0])
             self._index.add(seal(entries))
@@ -135,7 +132,7 @@ class _Recovery:
     def _is_delivered(self, entries: TimerEntries) -> Bools:
         """Return a mask of the timers delivered since the cursors were saved, or by a broker."""
         # `timercheck` has no checksum; a timer that the broker delivered has a copy in the log.
-        possible = entries["due"] <= self._page[STORE_TIME] + _SLACK_MS
+        possible = entries["due"] <= self._page[STORE_TIME] + SLACK_MS
         java = delivered_by(self._java, entries) & possible
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):

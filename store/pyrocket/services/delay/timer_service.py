@@ -26,20 +26,18 @@ from pyrocket.engine.engine import lazy_property
 from pyrocket.engine.reader import Reader
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
 from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.services.delay.copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.pending_timers import (
     PendingTimers,
     TimerProgress,
     TimerWindow,
     cursor_of,
     read_pending,
-    read_second,
 )
-from pyrocket.services.delay.timer_copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.timer_index import (
     HOUR_MS,
     TIMERS_DAMAGED,
@@ -76,7 +74,7 @@ class TimerService:
 
     @lazy_property
     def index(self) -> TimerIndex:
-        """The timers by due time."""
+        """The timers by due time; look at them through `read_or_rebuild`."""
         return TimerIndex(self._layout.timers)
 
     @lazy_property
@@ -174,7 +172,7 @@ class TimerService:
         The entry of a timer that is due before the read position gets the read position's due time.
         """
         queue = self._queues.get(TIMER_TOPIC, 0)
-        for entries in read_timers(self.log, queue, start, stop):
+        for entries, _ in read_timers(self.log, queue, start, stop):
             old = entries["queue_offset"] < progress.queue_offset
             entries = entries[~old | are_after(entries, progress.cursor)]
             entries["due"] = np.maximum(entries["due"], progress.cursor[0])
@@ -196,10 +194,6 @@ class TimerService:
                 raise
         found = self._read_new(first, max(end, progress.queue_offset), progress)
         return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
-
-    def indexed(self, progress: TimerProgress) -> PendingTimers:
-        """Return all pending timers of the index; call this through `read_or_rebuild`."""
-        return read_pending(self.index, progress)
 
     def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
         """Return the indexed pending timers at queue offset `start` or later.
@@ -227,14 +221,6 @@ class TimerService:
     def last_entry(self, end: int) -> Entries:
         """Return the queue entry before `end`, if it still exists."""
         return self._queues.get(TIMER_TOPIC, 0).entries(max(end - 1, 0), end)
-
-    def pending_in_second(self, cursors: Mapping[int, int], due_ms: int) -> Ints:
-        """Return the queue offsets of the pending timers that are due in the second of `due_ms`.
-
-        Call this through `read_or_rebuild`.
-        """
-        found = read_second(self.index, TimerProgress.of(cursors), due_ms).pending["queue_offset"]
-        return np.asarray(found)
 
     def _follow_clock(self, writer: Writer, now_ms: int) -> None:
         """Set the read position back if the clock was set back, so that new timers stay pending.

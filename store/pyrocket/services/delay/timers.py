@@ -33,9 +33,9 @@ from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TimerEntries, due_times
 from pyrocket.index.queues.record_fetch import read_scattered
 from pyrocket.metadata.service_cursors import read_cursors
+from pyrocket.services.delay.copies import copies_to_keep
 from pyrocket.services.delay.java_handover import JavaHandover
-from pyrocket.services.delay.pending_timers import TimerProgress
-from pyrocket.services.delay.timer_copies import copies_to_keep
+from pyrocket.services.delay.pending_timers import TimerProgress, read_pending, read_second
 from pyrocket.services.delay.timer_queue import ordered
 from pyrocket.services.delay.timer_service import TimerService
 from pyrocket.values.message import Message, StoredMessage
@@ -144,9 +144,9 @@ class Timers:
     def _is_pending(self, writer: Writer, message: StoredMessage) -> bool:
         block = pa.array([encode_properties(message.properties)], pa.binary())
         due = int(due_times(PropertyColumns(block))[0])
-        cursors = writer.page.cursors()
+        progress = TimerProgress.of(writer.page.cursors())
         return message.queue_offset in self.service.read_or_rebuild(
-            writer, lambda: self.service.pending_in_second(cursors, due)
+            writer, lambda: read_second(self.service.index, progress, due).pending["queue_offset"]
         )
 
     def _cancellation(self, message: StoredMessage) -> EncodedBatch:
@@ -155,14 +155,16 @@ class Timers:
         kept = {name: own[name] for name in (*_TIMES, REAL_TOPIC, REAL_QID) if name in own}
         to = Destination(TIMER_TOPIC, 0, {TIMER_DEL_UNIQKEY: own[UNIQ_KEY], **kept})
         cancels = Message(topic=TIMER_TOPIC, body=own[UNIQ_KEY].encode())
-        return self._engine.encoder.encode_to(cancels, to)[0]
+        return self._engine.encoder.encode_to(cancels, to)
 
     def _keep(self, writer: Writer, log_start: int) -> None:
         """Re-append the pending timers before `log_start`; the caller must hold the write lock."""
         while self.service.index_new(writer):
             pass
         progress = TimerProgress.of(writer.page.cursors())
-        pending = self.service.read_or_rebuild(writer, lambda: self.service.indexed(progress))
+        pending = self.service.read_or_rebuild(
+            writer, lambda: read_pending(self.service.index, progress)
+        )
         for batch in copies_to_keep(self.service.log, pending, log_start):
             writer.append([batch], make_room=False)
 

@@ -34,7 +34,6 @@ class Decision:
     level: int = logging.ERROR
 
     def log(self) -> None:
-        """Log the remark."""
         if self.remark:
             _log.log(self.level, "%s", self.remark)
 
@@ -54,10 +53,7 @@ class _History:
 
 
 class Decisions:
-    """Decides for one store; `store` is its uuid.
-
-    A decision is final only if it is made while holding the write lock.
-    """
+    """Decides for the store with this uuid. A decision is final only under the write lock."""
 
     def __init__(self, root: Path, store: str, ledger: SinkLedger, empty: EmptyBatches) -> None:
         self._root, self._store, self._ledger, self._empty = root, store, ledger, empty

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from pyrocket.base.clock import Clock
 from pyrocket.disk import io
-from pyrocket.disk.io import SMALL_FILE_BYTES, read_hint, replace_file
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
@@ -64,23 +63,17 @@ class EmptyBatches:
         marker = EmptyBatchMarker(after, last, self._clock())
         data = encode_own(_MARKER, asdict(marker)).ljust(_FILE_BYTES)
         io.make_directory(self._folder)
-        descriptor = io.open_file(self._folder / key, os.O_WRONLY | os.O_CREAT)
-        try:
+        with io.opened(self._folder / key, os.O_WRONLY | os.O_CREAT) as descriptor:
             io.write_at(descriptor, data, 0)
             if not self._in_use.exists():
                 io.sync(descriptor)
                 io.sync_directory(self._folder)
-        finally:
-            os.close(descriptor)
 
     def sync(self) -> None:
         """Flush all markers, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
-            descriptor = io.open_file(path, os.O_RDONLY)
-            try:
+            with io.opened(path, os.O_RDONLY) as descriptor:
                 io.sync(descriptor)
-            finally:
-                os.close(descriptor)
         if self._folder.is_dir():
             io.sync_directory(self._folder)
 
@@ -100,7 +93,7 @@ class EmptyBatches:
         if not self._folder.is_dir():
             return
         data = encode_own(self._unclean, asdict(UncleanEnd(time_ms)))
-        replace_file(self._unclean, data, self._scratch)
+        io.replace_file(self._unclean, data, self._scratch)
 
     def ended_uncleanly_since(self, time_ms: int) -> bool:
         """Return whether the machine crashed while the store was in use, at that time or later."""
@@ -109,12 +102,11 @@ class EmptyBatches:
 
 
 def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
-    data = read_hint(path, SMALL_FILE_BYTES)
+    data = io.read_hint(path, io.SMALL_FILE_BYTES)
     if data is None:
         return None
     try:
         content = decode_own(name, data)
-        content.pop("release", None)
         return kind(**{field: int(value) for field, value in content.items()})
     except PARSE_ERRORS as error:
         _log.warning("%s is ignored: %s", path, describe_error(error))

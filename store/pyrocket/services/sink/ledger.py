@@ -10,7 +10,7 @@ If the file and the log disagree, the file is used only for records that are no 
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -82,10 +82,7 @@ _OF_BATCH = ("rows", "bytes", "content_bytes", "content", "version")
 
 @dataclass
 class _State:
-    """Entries by key, from the records before `next`.
-
-    last: log offset of the last of these records; -1 if there are none.
-    """
+    """Entries by key, from the records before `next`; `last` is the last one's offset or -1."""
 
     next: int
     last: int
@@ -232,21 +229,8 @@ def _load(path: Path) -> _State:
 
 
 def _entry_of(record: SinkRecord) -> LedgerEntry:
-    return LedgerEntry(
-        identity=record.identity,
-        target=record.target,
-        batch=record.batch,
-        run=record.run,
-        rows=record.rows,
-        content=record.content,
-        offset=record.offset,
-        time_ms=record.time_ms,
-        boot=record.boot,
-        began=record.began,
-        version=record.version,
-        bytes=record.bytes,
-        content_bytes=record.content_bytes,
-    )
+    shared = {field.name for field in fields(LedgerEntry)} - {"past_runs"}
+    return LedgerEntry(**{name: getattr(record, name) for name in shared})
 
 
 def _entry(value: dict[str, Any]) -> LedgerEntry:

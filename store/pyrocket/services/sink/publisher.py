@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.appender import Preface, Streamed
@@ -84,8 +85,8 @@ class Publisher:
             decision = self._decisions().decide(record, policy)
             known = decision.last if decision.drop else None
             if known and record.run and known.run != record.run:
-                fence = encode_sink_record(_fence(record), self._clock())
-                self._writer.append([fence], whole=True)
+                fence = replace(record, kind=FENCE, rows=0, bytes=0, content_bytes=0, content=0)
+                self._writer.append([encode_sink_record(fence, self._clock())], whole=True)
         decision.log()
         # The process that published the batch may have crashed before the flush.
         self._writer.flush()
@@ -147,10 +148,7 @@ class _BatchTopics:
         self._delays = DelayRouter(engine.config)
 
     def create_missing(self, staged: Sequence[Staged], used: Iterable[str]) -> None:
-        """Create missing topics before the append, to keep its exclusive section short.
-
-        Raises the errors of `ensure`.
-        """
+        """Create missing topics before the append, which is then short. Raises as `ensure` does."""
         if lacking_topics(self._queues(staged, used), self._topics.all()):
             with self._engine.writer.exclusive():
                 self.ensure(staged, used)
@@ -207,19 +205,6 @@ def publish_record(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
         bytes=sum(one.bytes for one in staged),
         content_bytes=content.bytes,
         content=content.sum,
-    )
-
-
-def _fence(record: SinkRecord) -> SinkRecord:
-    return SinkRecord(
-        kind=FENCE,
-        key=record.key,
-        identity=record.identity,
-        target=record.target,
-        batch=record.batch,
-        run=record.run,
-        boot=record.boot,
-        began=record.began,
     )
 
 

@@ -70,12 +70,12 @@ class Sink:
         _check_staged(staged)
         check_type(SinkBatch, "Use a pyrocket.SinkBatch(identity=…).", batch=batch)
         policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
-        with_rows = [one for one in staged if one.rows]
-        if not with_rows:
+        with_rows = [part for part in staged if part.rows]
+        if with_rows:
+            published = self._publisher(create_topics).publish(batch, with_rows, policy)
+            self._tidy_up(with_rows)
+        else:
             published = self._publish_empty(batch, policy)
-            return replace(published, left_out=_left_out(staged))
-        published = self._publisher(create_topics).publish(batch, with_rows, policy)
-        self._tidy_up(with_rows)
         return replace(published, left_out=_left_out(staged))
 
     def _publish_empty(self, batch: SinkBatch, policy: PublishPolicy) -> Published:
@@ -89,18 +89,14 @@ class Sink:
         return Published(0, 0, decision.drop, self._engine.reader.position().published)
 
     def publish_anonymous(self, staged: Sequence[Staged]) -> Published:
-        """Publish rows of a batch without identity; a retry would publish them again.
-
-        Otherwise like `publish`.
-        """
+        """Publish rows without identity, which a retry would repeat. Otherwise like `publish`."""
         _check_staged(staged)
-        with_rows = [one for one in staged if one.rows]
-        if not with_rows:
-            return Published(
-                0, 0, False, self._engine.reader.position().published, _left_out(staged)
-            )
-        published = self._publisher().publish_anonymous(with_rows)
-        self._tidy_up(with_rows)
+        with_rows = [part for part in staged if part.rows]
+        if with_rows:
+            published = self._publisher().publish_anonymous(with_rows)
+            self._tidy_up(with_rows)
+        else:
+            published = Published(0, 0, False, self._engine.reader.position().published)
         return replace(published, left_out=_left_out(staged))
 
     def discard(self, staged: Sequence[Staged]) -> None:
@@ -167,7 +163,7 @@ class Sink:
 
 
 def _left_out(staged: Sequence[Staged]) -> int:
-    return sum(one.left_out for one in staged)
+    return sum(part.left_out for part in staged)
 
 
 def _check_staged(staged: Sequence[Staged]) -> None:

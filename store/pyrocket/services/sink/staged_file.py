@@ -154,7 +154,6 @@ class StagedReader:
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
         while self._files:
             self._files.popitem()[1].close()
 

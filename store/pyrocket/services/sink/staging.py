@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -100,7 +99,7 @@ class StagingArea:
             status.st_blocks * 512
             for folder in self._folders()
             if folder.name != _RECYCLED
-            for status in _statuses(folder)
+            for _, status in _statuses(folder)
         )
 
     def path(self, name: str) -> Path:
@@ -188,13 +187,12 @@ class StagingArea:
 
     def _old_files(self, now_ms: int) -> list[tuple[Path, int]]:
         """Return the leftover files, each with its size in bytes."""
-        old = []
-        for path in (path for folder in self._folders() for path in _files(folder)):
-            with suppress(FileNotFoundError):  # Published or deleted in the meantime.
-                status = path.stat()
-                if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS:
-                    old.append((path, status.st_blocks * 512))
-        return old
+        return [
+            (path, status.st_blocks * 512)
+            for folder in self._folders()
+            for path, status in _statuses(folder)
+            if status.st_mtime_ns // 1_000_000 < now_ms - LEFTOVERS_MS
+        ]
 
     def _folders(self) -> list[Path]:
         return [path for path in _files(self.root) if path.is_dir()]
@@ -246,15 +244,12 @@ class StoreStaging:
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store."""
         return self._engine.identity.store_id
 
     def completed(self, name: str) -> None:
-        """Restart the file's age."""
         self._area.set_time(name, self._engine.clock())
 
     def queues_of(self, topic: str) -> int:
-        """Return the write queues of a topic; publishing creates the topic if it is missing."""
         check_topic_name(topic)
         topics, config = self._engine.topics, self._engine.config
         known = topics.all().get(topic)
@@ -297,12 +292,7 @@ class Stager:
     def __enter__(self) -> "Stager":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -396,10 +386,10 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from list(folder.iterdir())
 
 
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
+def _statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for path in _files(folder):
         with suppress(FileNotFoundError):  # Published or deleted in the meantime.
-            yield path.stat()
+            yield path, path.stat()
 
 
 def _sum(files: Sequence[tuple[Path, int]]) -> Leftovers:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,11 +54,8 @@ class _Journal:
     def add(self, entries: Sequence[BlockIndex]) -> None:
         """Write the line of a block. Raises OSError."""
         line = json.dumps([asdict(entry) for entry in entries]).encode() + b"\n"
-        descriptor = io.open_file(self._path, os.O_WRONLY | os.O_CREAT)
-        try:
+        with io.opened(self._path, os.O_WRONLY | os.O_CREAT) as descriptor:
             io.write_at(descriptor, line, self._end)
-        finally:
-            os.close(descriptor)
         self._end += len(line)
         self.blocks.append([*entries])
 
@@ -88,13 +86,10 @@ class Uploads:
             if number > len(journal.blocks) or journal.is_complete:
                 raise _lost(name)
             self._check_room(sum(batch.data.size for batch in batches))
-            writer = self._writer(name, journal)
-            try:
+            with closing(self._writer(name, journal)) as writer:
                 before = len(writer.blocks)
                 for batch in batches:
                     writer.add(batch)
-            finally:
-                writer.close()
             journal.add(writer.blocks[before:])
 
     def finish(self, name: str, blocks: int) -> tuple[int, int]:
@@ -129,11 +124,8 @@ class Uploads:
             if not blocks or blocks != len(journal.blocks):
                 raise _lost(name)
             journal.is_complete = True
-            writer = self._writer(name, journal)
-            try:
+            with closing(self._writer(name, journal)) as writer:
                 return writer.finish()
-            finally:
-                writer.close()
 
     def _lock(self, name: str) -> threading.Lock:
         check_staged_name(name)

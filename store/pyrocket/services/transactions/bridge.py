@@ -53,7 +53,6 @@ class TransactionBridge:
         self.halves.catch_up(self.cursors(writer))
 
     def cursors(self, writer: Writer) -> dict[int, int]:
-        """Return the half and op cursors."""
         return {name: writer.page[name] for name in (HALF_CURSOR, OP_CURSOR)}
 
     def save_cursors(self, cursors: Mapping[int, int]) -> None:

@@ -24,7 +24,6 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
 
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
@@ -53,21 +52,19 @@ _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
 
 
-class CheckTarget(Protocol):
-    """A producer that can be asked."""
+@dataclass(frozen=True, eq=False)
+class CheckTarget:
+    """A producer that can be asked.
 
-    @property
-    def group(self) -> str:
-        """The producer group."""
-        ...
+    Attributes:
+        group: The producer group.
+        room: Returns the number of requests that the producer accepts.
+        ask: Accepts a request, or returns False. The answer is a call of `Transactions.end`.
+    """
 
-    def room(self) -> int:
-        """Return the number of requests that the producer accepts."""
-        ...
-
-    def ask(self, request: CheckRequest) -> bool:
-        """Accept a request, or return False. The answer is a call of `Transactions.end`."""
-        ...
+    group: str
+    room: Callable[[], int]
+    ask: Callable[[CheckRequest], bool]
 
 
 class CheckAction(Enum):
@@ -177,7 +174,7 @@ class TransactionCheckService:
         longest = max(policy.interval_ms, policy.timeout_ms, _RETRY_MS)
         waits = self._next_round - longest <= now_ms < self._next_round
         targets = self._targets()
-        has_room = self._full and any(one.room() > 0 for one in targets if one.group in self._full)
+        has_room = any(target.room() > 0 for target in targets if target.group in self._full)
         return bool(targets) and (self._is_wanted or has_room or not waits)
 
     def _run_round(self, writer: Writer, now_ms: int) -> int:
@@ -205,7 +202,8 @@ class TransactionCheckService:
 
     def _due(self, now_ms: int, *, renews: bool) -> tuple[Collection[str], int]:
         """Return the groups with due messages, and the time at which the next message is due."""
-        policy, groups, next_ms = self._bridge.policy, dict.fromkeys(self._groups(), False), NEVER
+        policy, next_ms = self._bridge.policy, NEVER
+        groups = {target.group: False for target in self._targets()}
         for half in self._bridge.halves:
             if half.group not in groups:
                 continue
@@ -217,12 +215,9 @@ class TransactionCheckService:
                 groups[half.group] = True
         return [group for group, is_due in groups.items() if is_due], next_ms
 
-    def _groups(self) -> Collection[str]:
-        return {one.group for one in self._targets()}
-
     def _run_group(self, writer: Writer, group: str, now_ms: int, *, renews: bool) -> _Round:
         bridge = self._bridge
-        room = sum(one.room() for one in self._targets() if one.group == group)
+        room = sum(target.room() for target in self._targets() if target.group == group)
         with bridge.exclusive(writer, wait=False):
             plan = self._plan(group, _Round(bridge.policy, room, renews), now_ms)
             first_copy = bridge.halves.end
@@ -321,8 +316,8 @@ class TransactionCheckService:
             self._owed.discard(at)
 
     def _send(self, request: CheckRequest) -> bool:
-        able = [one for one in self._targets() if one.group == request.half.group]
-        return bool(able) and max(able, key=lambda one: one.room()).ask(request)
+        able = [target for target in self._targets() if target.group == request.half.group]
+        return bool(able) and max(able, key=lambda target: target.room()).ask(request)
 
 
 def check_request(stored: StoredMessage, record: Record | None = None) -> CheckRequest:

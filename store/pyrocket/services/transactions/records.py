@@ -61,12 +61,9 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
         encode_record(
             topic=OP_TOPIC,
             queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
             body=b"%d" % offset,
             properties=_OP_PROPERTIES,
             born_timestamp=now_ms,
-            store_timestamp=0,
         )
         for offset in half_offsets
     ]
@@ -74,10 +71,7 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
 
 
 def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
-    """Return copies of half messages that a check appends to the half queue.
-
-    As in RocketMQ, their flag and reconsumeTimes are 0.
-    """
+    """Return a check's copies of half messages, with flag and reconsumeTimes 0 as in RocketMQ."""
     return [
         _copies(piece, rows, HALF_TOPIC, Changes(properties=blocks, forget=True))
         for piece, rows, blocks in _changed(reader, changes)
@@ -139,12 +133,9 @@ def commit_message(
     data = encode_record(
         topic=to.topic,
         queue_id=to.queue_id,
-        queue_offset=0,
-        physical_offset=0,
         body=record.body,
         properties=block,
         born_timestamp=record.born_timestamp,
-        store_timestamp=0,
         flag=record.flag,
         sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK | SYS_COMMIT,
         born_host=record.born_host,
@@ -152,7 +143,8 @@ def commit_message(
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.physical_offset,
     )
-    keys, tags = _keys_of(to.topic, properties), properties.get(TAGS, "")
+    words, tags = properties.get(KEYS, "").split(" "), properties.get(TAGS, "")
+    keys = keys_of_message(to.topic, properties.get(UNIQ_KEY, ""), words)
     committed = to.schedule(batch_of_records(to.topic, to.queue_id, [data], tags, keys))
     return replace(committed, born_v6=len(record.born_host[0]) == V6_BYTES)
 
@@ -163,11 +155,6 @@ def record_of(reader: Reader, half: HalfMessage) -> Record:
     records = next(reader.records(HALF_TOPIC, 0, at, at + 1)).records
     data = records.buffer.slice(int(records.starts[0]), half.size).to_pybytes()
     return decode_record(data, sealed=reader.log.sealed())
-
-
-def _keys_of(topic: str, properties: Mapping[str, str]) -> MessageKeys:
-    words = properties.get(KEYS, "").split(" ")
-    return keys_of_message(topic, properties.get(UNIQ_KEY, ""), words)
 
 
 def _destination(

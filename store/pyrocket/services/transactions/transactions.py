@@ -11,7 +11,6 @@ from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks
 from pyrocket.engine.message_encoder import AppendRoute, Origin
 from pyrocket.engine.sender import Sender
-from pyrocket.engine.writer import Writer
 from pyrocket.errors import MessageError, StoreLockedError
 from pyrocket.formats.half_message import HalfMessage, half_of
 from pyrocket.formats.properties import (
@@ -54,13 +53,9 @@ class Transactions:
         """`sender` returns the sender of the store when it is first needed."""
         layout, reader, clock = engine.layout, engine.reader, engine.clock
         self._engine, self._layout, self._reader, self._clock = engine, layout, reader, clock
-        self._make_sender, self._policy = sender, policy or CheckPolicy()
+        self._sender, self._policy = sender, policy or CheckPolicy()
         self._producers: tuple[CheckTarget, ...] = ()
         self._registering = threading.Lock()
-
-    @lazy_property
-    def _sender(self) -> Sender:
-        return self._make_sender()
 
     @lazy_property
     def _bridge(self) -> TransactionBridge:
@@ -95,7 +90,7 @@ class Transactions:
         """
         writer = self._engine.writer
         self._processor.end(writer, half, state, from_check=from_check, record=record)
-        return self._sender.flush(writer)
+        return self._sender().flush(writer)
 
     def send_half(
         self,
@@ -112,7 +107,7 @@ class Transactions:
         record = decode_record(appended.batch.load().stored(0), verify_crc=False)
         with self._bridge.lock:
             self._bridge.halves.add_half(half_of(record))
-        return check_request(record.to_message(), record), self._sender.flush(writer)
+        return check_request(record.to_message(), record), self._sender().flush(writer)
 
     def encode_half(
         self,
@@ -135,10 +130,12 @@ class Transactions:
                 f"the immunity time is {immunity_s!r} s.",
                 remedy="Use a whole number of seconds, 0 or more, or None.",
             )
-        route = self._sender.route(message.topic)
-        self._ensure_topics(self._engine.writer)
+        route = self._sender().route(message.topic)
+        if lacking_topics(TRANSACTION_TOPICS, self._reader.topics.all()):
+            with self._engine.writer.exclusive():
+                self._engine.ensure_topics(TRANSACTION_TOPICS)
         to = self._half_destination(group, message, route, immunity_s)
-        return self._sender.outgoing.encode_to(message, to, origin)[0]
+        return self._sender().outgoing.encode_to(message, to, origin)
 
     def end_by_id(
         self, group: str, transaction_id: str, state: LocalTransactionState, topic: str = ""
@@ -152,7 +149,7 @@ class Transactions:
         check_text(group=group, transaction_id=transaction_id)
         writer = self._engine.writer
         self._processor.end_by_id(writer, group, transaction_id, state, topic)
-        return self._sender.flush(writer)
+        return self._sender().flush(writer)
 
     def set_policy(self, policy: CheckPolicy) -> None:
         """Set when half messages are checked; applies to the next round and later rounds."""
@@ -178,7 +175,7 @@ class Transactions:
     def remove(self, producer: CheckTarget) -> None:
         """Unregister a producer."""
         with self._registering:
-            self._producers = tuple(one for one in self._producers if one is not producer)
+            self._producers = tuple(other for other in self._producers if other is not producer)
 
     def hook_into(self, hooks: Hooks) -> None:
         """Re-append undecided messages before the cleaner deletes their log files."""
@@ -193,15 +190,10 @@ class Transactions:
         affected = any(half.physical_offset < log_start for half in self.pending())
         return {(HALF_TOPIC, 0)} if affected else set()
 
-    def _ensure_topics(self, writer: Writer) -> None:
-        if lacking_topics(TRANSACTION_TOPICS, self._reader.topics.all()):
-            with writer.exclusive():
-                self._engine.ensure_topics(TRANSACTION_TOPICS)
-
     def _half_destination(
         self, group: str, message: Message, route: AppendRoute, immunity_s: int | None
     ) -> Destination:
-        queue_id = self._sender.outgoing.queue_of(message, route)
+        queue_id = self._sender().outgoing.queue_of(message, route)
         properties = {TRAN_MSG: "true", PGROUP: group}
         if immunity_s is not None:
             properties[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(immunity_s)

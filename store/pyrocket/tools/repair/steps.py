@@ -234,7 +234,7 @@ class Steps:
             last = self._queues.get(topic, queue_id)
             end = last.max_offset(self._log.first_offset() + 1)
             ends.setdefault(topic, {})[queue_id] = max(end, self._topics.ended_at(topic, queue_id))
-        self._topics.save_all_ends(ends)
+        self._topics.save_ends(ends)
 
     def _drop_keys(self, _: list[str]) -> None:
         self._move_away("index")

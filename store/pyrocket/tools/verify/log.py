@@ -5,7 +5,7 @@ from pyrocket.disk.layout import Layout
 from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.missing_files import missing_log_file
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.log.salvage import DamagedRange, LogCheck
+from pyrocket.log.salvage import DamagedRange, LogCheck, written_after
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.tools.verify.report import Findings, Severity, repair, restore
 
@@ -43,7 +43,7 @@ def report_log(
     for damaged in check.bad[len(inside) :]:
         _report_tail(log, damaged.start, damaged.reason, findings, clean=clean)
     if tail_checked and not files_missing and len(inside) == len(check.bad):
-        first, last = check.tail()
+        first, last = written_after(log, check.end)
         if last > first:
             what = "there are bytes other than zero after the last record."
             _report_tail(log, first, what, findings, clean=clean)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyrocket import Store
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from support.inner import inner
-from support.keyed import Refused, fill, index_at_once, index_of, keyless
+from support.keyed import Refused, fill, index_at_once, index_of, indexed_end, keyless
 from support.shares import TIMES
 from support.stores import SMALL, FakeClock, reboot, words
 
@@ -68,7 +68,7 @@ class Disturbance:
     def check_files(self):
         """Check that the index files end at INDEXED."""
         index, page = index_of(self.path), words(self.path)
-        assert index.end() == page[INDEXED] or page[INDEXED] == page[DISPATCHED]
+        assert indexed_end(index) == page[INDEXED] or page[INDEXED] == page[DISPATCHED]
         page.close()
 
     def _let_brokers_go(self):

@@ -162,7 +162,7 @@ def test_index_files_before_the_start_of_the_log_are_deleted(eager, open_store, 
     for file in cleaned:
         file.unlink()
     with inner(store).writer.exclusive():
-        gone = inner(store).keys.remove_below(start)
+        gone = inner(store).keys.index.remove_below(start)
     assert 0 < gone < len(names)
     assert index_of(path).names() == names[gone:]
     assert [found.body for found in store.lookup.query("t", "k199")] == numbered(1, 20, 199)

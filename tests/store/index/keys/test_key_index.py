@@ -21,6 +21,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from support.dying import DeathError, DyingAt
 from support.java_index import JavaIndex
+from support.keyed import indexed_end
 
 NOW, FOREVER = 1_700_000_000_000, (0, 2**63 - 1)
 
@@ -119,8 +120,8 @@ def test_after_a_crash_at_any_step_the_next_writer_repeats_the_batch(
                 died = True
         # At this point a reader finds all complete records.
         assert {4096, 4196, 4296} <= set(search(index, "a", *FOREVER))
-        start = max(index.end(), some[known][0])
-        again = [one for one in some[known:] if one[0] >= start or one[0] == index.end()]
+        start = max(indexed_end(index), some[known][0])
+        again = [one for one in some[known:] if one[0] >= start or one[0] == indexed_end(index)]
         index.append(items_of([one for one in again if one in some[:cut]]), NOW)
         index.append(items_of([one for one in again if one not in some[:cut]]), NOW)
         assert contents(index) == java(some, items=items), step
@@ -141,7 +142,7 @@ def test_repeating_a_batch_changes_nothing(tmp_path):
 def test_empty_batch_creates_no_file(tmp_path):
     index = make(tmp_path)
     index.append(items_of([]), NOW)
-    assert (index.names(), index.end(), index.full_until()) == ([], 0, 0)
+    assert (index.names(), indexed_end(index), index.full_until()) == ([], 0, 0)
 
 
 def test_files_created_in_the_same_millisecond_or_after_a_clock_change_stay_in_order(tmp_path):

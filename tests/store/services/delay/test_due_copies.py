@@ -9,7 +9,7 @@ from pyrocket.formats.record import SYS_COMMIT, encode_record
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.services.delay.due_copies import due_copies
+from pyrocket.services.delay.copies import due_copies
 
 TOPICS = {name: TopicConfig(name, 2, 2) for name in ("t", "u", HALF_TOPIC, SCHEDULE_TOPIC)}
 TOPICS |= {TIMER_TOPIC: TopicConfig(TIMER_TOPIC, 1, 1), "x" * 127: TopicConfig("x" * 127, 1, 1)}

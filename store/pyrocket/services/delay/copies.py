@@ -1,4 +1,8 @@
-"""Builds copies of timers: of due timers for their topics, of pending timers for the timer queue.
+"""Builds copies of due messages for their topics, and of pending timers for the timer queue.
+
+A copy of a due message differs from the pending record only in its topic, queue, offsets and store
+time. As in RocketMQ, it keeps the properties DELAY, REAL_TOPIC and REAL_QID, and the flag of a
+committed transaction. Source: `ScheduleMessageService.messageTimeup`.
 
 Copies of the second kind preserve pending timers whose log files are about to be deleted. RocketMQ
 makes the same copies every two days of timers that its wheel cannot hold. A copy replaces its
@@ -8,32 +12,127 @@ copied together with its timer.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.engine.appender import runs_of
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import MAX_PROPERTIES_BYTES, TIMER_ROLL_TIMES
 from pyrocket.formats.property_columns import PropertyColumns, real_places
-from pyrocket.formats.record import BLANK_BYTES
+from pyrocket.formats.record import BLANK_BYTES, MAX_TOPIC_BYTES, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_copy import Changes, copy_records
-from pyrocket.formats.record_crc import without_crc
+from pyrocket.formats.record_crc import crc_lengths, without_crc
 from pyrocket.formats.record_fields import RecordFields
-from pyrocket.formats.system_topics import TIMER_TOPIC
+from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.timer_entry import CANCELS, TimerEntries, due_times, places
 from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
-from pyrocket.services.delay.due_copies import due_copies
 from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
 from pyrocket.values.topics import TopicConfig
 
-MAX_BYTES = 8 * 1024 * 1024
+_NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
+"""RocketMQ drops messages for the half topic; elsewhere they would never become visible."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DueCopies:
+    """Copies of the first `taken` messages, except `dropped` messages that have no copy."""
+
+    batches: list[EncodedBatch]
+    taken: int
+    dropped: int = 0
+
+
+def due_copies(
+    run: RecordFields,
+    topics: Mapping[str, TopicConfig],
+    *,
+    file_bytes: int,
+    max_batches: int,
+) -> DueCopies:
+    """Return copies of checked records, in their order.
+
+    The order matters: only the first copies may survive a power failure, and recovery takes the
+    last surviving copy as the end of delivery (`skip_delivered`). Therefore a batch ends where the
+    topic changes, and `max_batches` may not suffice for all messages.
+
+    A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. A
+    message whose queue no longer exists is delivered to another queue of the topic.
+    """
+    places = real_places(PropertyColumns(run.properties()))
+    known = [_Target.of(topics, name) for name in places.names]
+    queue_ids = _queue_ids(known, places.codes, places.queue_ids)
+    longer = np.array([each.name_bytes for each in known] or [0])[places.codes] - run.topic_length
+    longer = longer - crc_lengths(run.properties())
+    kept = (queue_ids >= 0) & (run.sizes + longer <= file_bytes - BLANK_BYTES)
+    rows = np.flatnonzero(kept)
+    parts = runs_of(places.codes[rows])
+    taken = len(run) if len(parts) <= max_batches else int(rows[parts[max_batches][0]])
+    batches = [
+        _copy(run, rows[first:last], places.names[places.codes[rows[first]]], queue_ids)
+        for first, last in parts[:max_batches]
+    ]
+    dropped = np.flatnonzero(~kept[:taken])
+    if len(dropped):
+        _log_dropped(run, dropped, {each.name for each in known if not each.queues})
+    return DueCopies(batches, taken, len(dropped))
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The current state of a topic; `queues` is 0 if nothing can be delivered to it."""
+
+    name: str
+    name_bytes: int
+    queues: int
+    write_queues: int
+
+    @staticmethod
+    def of(topics: Mapping[str, TopicConfig], name: str) -> "_Target":
+        length, topic = len(name.encode()), topics.get(name)
+        if topic is None or name in _NEVER_DELIVERED_TO or length > MAX_TOPIC_BYTES:
+            return _Target(name, length, 0, 1)
+        queues = max(topic.read_queues, topic.write_queues)
+        return _Target(name, length, queues, topic.write_queues)
+
+
+def _queue_ids(known: list[_Target], codes: Ints, wanted: Ints) -> Ints:
+    """Return the queue id of each message; -1 if it cannot be delivered."""
+    if not known:
+        return np.full(len(codes), -1)
+    queues = np.array([each.queues for each in known])[codes]
+    write_queues = np.array([each.write_queues for each in known])[codes]
+    placed = np.where(wanted < queues, wanted, wanted % write_queues)
+    return np.where((codes >= 0) & (queues > 0), np.where(wanted < 0, -1, placed), -1)
+
+
+def _copy(
+    run: RecordFields, rows: npt.NDArray[np.int64], topic: str, queue_ids: Ints
+) -> EncodedBatch:
+    changes = Changes(transaction=run.sys_flag[rows] & SYS_TRANSACTION_MASK)
+    return copy_records(run, rows, topic, queue_ids[rows].astype(np.int32), changes)
+
+
+def _log_dropped(run: RecordFields, rows: npt.NDArray[np.int64], missing: set[str]) -> None:
+    _log.warning(
+        "%d delayed messages are dropped, the first at log offset %d: %s.",
+        len(rows),
+        int(run.physical_offset[rows[0]]),
+        f"nothing can be delivered to topic {min(missing)!r}"
+        if missing
+        else "their properties contain no valid queue",
+    )
+
+
+MAX_BYTES = 8 * 1024 * 1024
 
 
 def copies_of_due(
@@ -56,7 +155,8 @@ def copies_of_due(
     records, entries = found.fields(), entries[found.at]
     columns = PropertyColumns(records.properties())
     rows: Ints = np.flatnonzero(_are_the_same(records, columns, entries))
-    _log_missing(int(np.count_nonzero(due.alive)) - len(rows))
+    if gone := int(np.count_nonzero(due.alive)) - len(rows):
+        _log.warning("%d timers were not delivered: their log files are deleted or damaged", gone)
     if not len(rows):
         return [], due
     targets = real_places(columns)
@@ -99,11 +199,6 @@ def _are_the_same(
     """Return a mask of the records from which the entries were made."""
     same = of_timer_topic(records) & (records.queue_offset == entries["queue_offset"])
     return np.asarray(same & (due_times(columns) <= entries["due"]))
-
-
-def _log_missing(count: int) -> None:
-    if count:
-        _log.warning("%d timers were not delivered: their log files are deleted or damaged", count)
 
 
 def copies_to_keep(
