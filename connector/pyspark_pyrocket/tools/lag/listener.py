@@ -48,11 +48,9 @@ class LagTarget(Protocol):
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
         """Receive the lags of a query after a micro-batch."""
-        ...
 
     def forget(self, query: str) -> None:
         """Drop the lags of a query that has ended."""
-        ...
 
 
 class LagListener(StreamingQueryListener):
