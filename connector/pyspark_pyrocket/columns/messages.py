@@ -49,69 +49,55 @@ class Variant:
         return (self.scan, self.beside) if self.beside else (self.scan,)
 
 
-def _plain(name: str, spark_type: types.DataType) -> tuple[str, tuple[Variant, ...]]:
-    return name, (Variant(spark_type, name),)
-
-
 _BODY = (Variant(types.BinaryType(), "body"), Variant(types.StringType(), "bodyText"))
 
-COLUMNS: dict[str, tuple[Variant, ...]] = dict(
-    [
-        _plain("topic", types.StringType()),
-        _plain("brokerName", types.StringType()),
-        _plain("queueId", types.IntegerType()),
-        _plain("queueOffset", types.LongType()),
-        _plain("msgId", types.StringType()),
-        _plain("tags", types.StringType()),
-        _plain("keys", types.ArrayType(types.StringType())),
-        ("body", _BODY),
-        _plain("properties", _STRINGS),
-        _plain("bornTimestamp", types.TimestampType()),
-        _plain("storeTimestamp", types.TimestampType()),
-        _plain("bornHost", types.StringType()),
-        _plain("storeHost", types.StringType()),
-        _plain("flag", types.IntegerType()),
-        _plain("sysFlag", types.IntegerType()),
-        _plain("reconsumeTimes", types.IntegerType()),
-        _plain("physicalOffset", types.LongType()),
-        _plain("storeSize", types.IntegerType()),
-        _plain("preparedTransactionOffset", types.LongType()),
-        _plain("systemProperties", _STRINGS),
-        _plain(DUE, types.TimestampType()),
-        _plain("inQueue", types.BooleanType()),
-        _plain("consumerGroup", types.StringType()),
-        _plain("originTopic", types.StringType()),
-        _plain("originMsgId", types.StringType()),
-        _plain("consumed", types.BooleanType()),
-        (
-            "key",
-            (
-                Variant(types.BinaryType(), "keysText", as_binary),
-                Variant(types.StringType(), "keysText"),
-            ),
-        ),
-        ("value", _BODY),
-        ("partition", (Variant(types.IntegerType(), "queueId"),)),
-        ("offset", (Variant(types.LongType(), "queueOffset"),)),
-        ("timestamp", (Variant(types.TimestampType(), "storeTimestamp"),)),
-        ("timestampType", (Variant(types.IntegerType(), "queueId", log_append_time),)),
-        ("headers", (Variant(HEADERS, "properties", headers_of_map),)),
-    ]
-)
+_COLUMNS: dict[str, types.DataType | tuple[Variant, ...]] = {
+    "topic": types.StringType(),
+    "brokerName": types.StringType(),
+    "queueId": types.IntegerType(),
+    "queueOffset": types.LongType(),
+    "msgId": types.StringType(),
+    "tags": types.StringType(),
+    "keys": types.ArrayType(types.StringType()),
+    "body": _BODY,
+    "properties": _STRINGS,
+    "bornTimestamp": types.TimestampType(),
+    "storeTimestamp": types.TimestampType(),
+    "bornHost": types.StringType(),
+    "storeHost": types.StringType(),
+    "flag": types.IntegerType(),
+    "sysFlag": types.IntegerType(),
+    "reconsumeTimes": types.IntegerType(),
+    "physicalOffset": types.LongType(),
+    "storeSize": types.IntegerType(),
+    "preparedTransactionOffset": types.LongType(),
+    "systemProperties": _STRINGS,
+    DUE: types.TimestampType(),
+    "inQueue": types.BooleanType(),
+    "consumerGroup": types.StringType(),
+    "originTopic": types.StringType(),
+    "originMsgId": types.StringType(),
+    "consumed": types.BooleanType(),
+    "key": (
+        Variant(types.BinaryType(), "keysText", as_binary),
+        Variant(types.StringType(), "keysText"),
+    ),
+    "value": _BODY,
+    "partition": (Variant(types.IntegerType(), "queueId"),),
+    "offset": (Variant(types.LongType(), "queueOffset"),),
+    "timestamp": (Variant(types.TimestampType(), "storeTimestamp"),),
+    "timestampType": (Variant(types.IntegerType(), "queueId", log_append_time),),
+    "headers": (Variant(HEADERS, "properties", headers_of_map),),
+}
+COLUMNS = {
+    name: kinds if isinstance(kinds, tuple) else (Variant(kinds, name),)
+    for name, kinds in _COLUMNS.items()
+}
 """Every column with its types; the first type is the default."""
 
 ROCKETMQ_DEFAULT = (
-    "topic",
-    "brokerName",
-    "queueId",
-    "queueOffset",
-    "msgId",
-    "tags",
-    "keys",
-    "body",
-    "properties",
-    "bornTimestamp",
-    "storeTimestamp",
+    *("topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "body"),
+    *("properties", "bornTimestamp", "storeTimestamp"),
 )
 
 KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

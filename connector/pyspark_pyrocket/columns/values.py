@@ -202,7 +202,6 @@ def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
 
 
 def _values(schema: StructType, payload: Payload) -> list[StructField]:
-    """Check and return the columns that are fields of bodies."""
     if payload.value_format != JSON:
         return []
     not_values = {*MESSAGE_COLUMNS, payload.corrupt_column.lower()}

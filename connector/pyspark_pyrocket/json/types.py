@@ -6,6 +6,7 @@ strings and cast; bytes are read as strings and decoded from base64. Arrow canno
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -75,10 +76,6 @@ def _reading_of_list(element: Reading) -> Reading:
     return Reading(read_as, finish)
 
 
-def _date(text: pa.StringArray) -> pa.Array:
-    return text.cast(pa.date32())
-
-
 def _timestamp(text: pa.StringArray) -> pa.Array:
     """Cast strings that either all have a zone or all have none; without a zone they are in UTC."""
     try:
@@ -87,13 +84,9 @@ def _timestamp(text: pa.StringArray) -> pa.Array:
         return text.cast(_NAIVE).cast(_UTC)
 
 
-def _timestamp_ntz(text: pa.StringArray) -> pa.Array:
-    return text.cast(_NAIVE)
-
-
 _FINISHES: dict[types.DataType, Finish] = {
     types.BinaryType(): decode_column,
-    types.DateType(): _date,
+    types.DateType(): methodcaller("cast", pa.date32()),
     types.TimestampType(): _timestamp,
-    types.TimestampNTZType(): _timestamp_ntz,
+    types.TimestampNTZType(): methodcaller("cast", _NAIVE),
 }

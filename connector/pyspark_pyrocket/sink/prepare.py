@@ -4,12 +4,7 @@ import socket
 from dataclasses import dataclass, replace
 
 from pyrocket import StoreConfig, check_topic_name
-from pyrocket.errors import (
-    InvalidInputError,
-    OptionError,
-    SinkError,
-    StoreNotFoundError,
-)
+from pyrocket.errors import InvalidInputError, OptionError, SinkError, StoreNotFoundError
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.delivery import ACCEPT, AT_LEAST_ONCE
@@ -117,7 +112,7 @@ def _begin(sink: SinkPlan, *, create: bool, recorded: str = "") -> str:
     # recovery after a crash, the driver handles that here instead of several tasks at once.
     config = StoreConfig(
         dir_mode=options.directory_mode,
-        retention=retention.for_creation() if retention and create else None,
+        retention=retention.retention if retention and create else None,
     )
     opened = sink.target.of_store(None).open_sink(create=create, config=config)
     try:

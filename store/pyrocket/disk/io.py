@@ -115,6 +115,15 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Flush the data of a file that is not open here."""
+    descriptor = io.open_file(path, os.O_RDONLY)
+    try:
+        io.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_or_fail(descriptor: int) -> None:
     """Flush the file's data. Raises SyncError; the caller then marks the store as failed."""
     try:

@@ -76,11 +76,7 @@ class EmptyBatches:
     def sync(self) -> None:
         """Flush all markers, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
-            descriptor = io.open_file(path, os.O_RDONLY)
-            try:
-                io.sync(descriptor)
-            finally:
-                os.close(descriptor)
+            io.sync_file(path)
         if self._folder.is_dir():
             io.sync_directory(self._folder)
 

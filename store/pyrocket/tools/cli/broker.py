@@ -18,7 +18,7 @@ from pyrocket.broker.settings import SettingRow, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
+from pyrocket.tools.cli.frame import FOUND, OK, exits, exits_with_json, fail, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
@@ -30,7 +30,6 @@ class JsonLines(logging.Formatter):
     """Formats each log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         made = datetime.fromtimestamp(record.created, timezone.utc)
         fields = {
             "time": made.isoformat(timespec="milliseconds"),
@@ -140,8 +139,7 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 
 @broker.command("list")
 @place_options
-@as_json
-@exits
+@exits_with_json
 def list_brokers(place: GivenPlace, as_json: bool) -> int:
     """List the live brokers that name servers know, with their addresses."""
     found = sorted(brokers_at(place.server()).items())
@@ -155,8 +153,7 @@ def list_brokers(place: GivenPlace, as_json: bool) -> int:
 @broker.command()
 @click.argument("directory", type=click.Path(), required=False)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     """Show the state of the broker at --endpoint, or of the broker that serves DIRECTORY.
 

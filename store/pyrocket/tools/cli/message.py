@@ -13,20 +13,8 @@ import click
 from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    advising,
-    as_json,
-    exits,
-    show_json,
-)
-from pyrocket.tools.cli.place import (
-    GivenPlace,
-    complete_groups,
-    place_options,
-    topic_argument,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
+from pyrocket.tools.cli.place import GivenPlace, complete_groups, place_options, topic_argument
 from pyrocket.tools.cli.show import (
     FORMAT_FIELDS,
     format_option,
@@ -86,8 +74,7 @@ _POLL_S = 0.5
 @click.option("--follow", "-f", is_flag=True, help="Then print new messages, until Ctrl-C.")
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def tail(
     topic: str,
     place: GivenPlace,
@@ -129,8 +116,7 @@ def tail(
 )
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def show(
     topic: str,
     place: GivenPlace,
@@ -162,8 +148,7 @@ def show(
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def consume(
     topic: str,
     place: GivenPlace,
@@ -208,8 +193,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
     show_default=True,
     help="At most this many messages.",
 )
-@as_json
-@exits
+@exits_with_json
 def find(
     topic: str, place: GivenPlace, key: str | None, msg_id: str | None, count: int, as_json: bool
 ) -> int:
@@ -271,8 +255,7 @@ def _property(text: str) -> tuple[str, str]:
     help="Each line of standard input is a key, this text, and the body.",
 )
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
-@as_json
-@exits
+@exits_with_json
 def send(
     topic: str,
     body: str | None,
