@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_778,
-    "files": 451,
+    "lines": 75_020,
+    "files": 448,
     "rooms": 23,
     "floors": 14,
     "arrows between rooms": 152,

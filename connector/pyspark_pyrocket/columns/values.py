@@ -4,12 +4,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyrocket.errors import OptionError, SchemaError
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS, unknown_column, wrong_type
 from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.options.ddl import to_ddl
+from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, JSON, STRING, Payload
 
 MESSAGE_COLUMNS = {name.lower(): name for name in COLUMNS}
@@ -26,16 +34,14 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
         ("columnNameOfCorruptRecord", payload.corrupt_column),
     ):
         if name.lower() in MESSAGE_COLUMNS:
-            raise OptionError(
+            raise conflict(
                 f"Option {option!r} is {name!r}, which is the name of a column of messages.",
-                remedy="Choose another name.",
-                code="OPTION_CONFLICT",
+                "Choose another name.",
             )
     if payload.value_column.lower() == payload.corrupt_column.lower():
-        raise OptionError(
+        raise conflict(
             f"Option 'valueColumn' is {payload.value_column!r}, which holds corrupt records.",
-            remedy="Choose another name.",
-            code="OPTION_CONFLICT",
+            "Choose another name.",
         )
     if payload.value_column:
         return

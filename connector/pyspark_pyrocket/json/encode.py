@@ -7,7 +7,6 @@ microseconds and are always in UTC.
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import methodcaller
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ _TEXT = pa.string()
 def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.StringArray:
     """Return one JSON object for each row, its fields in the order of `names`."""
     pieces = [
-        _joined(f"{_string(pa.array([name]))[0].as_py()}:", json_text(column))
+        _joined(f"{_quoted_name(name)}:", json_text(column))
         for name, column in zip(names, columns, strict=True)
     ]
     if not pieces:
@@ -71,7 +70,8 @@ def _joined(*parts: str | pa.Array) -> pa.StringArray:
     return pc.binary_join_element_wise(*parts, "")
 
 
-_plain = methodcaller("cast", _TEXT)
+def _plain(column: pa.Array) -> pa.StringArray:
+    return column.cast(_TEXT)
 
 
 def _float(column: pa.Array) -> pa.StringArray:
@@ -108,6 +108,10 @@ def _escape(sign: int) -> str:
     if sign in (_QUOTE, _BACKSLASH):
         return f"\\{chr(sign)}"
     return f"\\{_SHORT[sign]}" if sign in _SHORT else f"\\u{sign:04X}"
+
+
+def _quoted_name(name: str) -> str:
+    return _string(pa.array([name]))[0].as_py()
 
 
 def _date(column: pa.Array) -> pa.StringArray:

@@ -4,10 +4,16 @@ import socket
 from dataclasses import dataclass, replace
 
 from pyrocket import StoreConfig, check_topic_name
-from pyrocket.errors import InvalidInputError, OptionError, SinkError, StoreNotFoundError
+from pyrocket.errors import (
+    InvalidInputError,
+    OptionError,
+    SinkError,
+    StoreNotFoundError,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.delivery import ACCEPT, AT_LEAST_ONCE
+from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
@@ -182,11 +188,10 @@ def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonB
     else:
         columns = plan_columns(schema, options.topic)
     if options.key_encoding == BASE64 and "keys" in columns and columns["keys"].source != "key":
-        raise OptionError(
+        raise conflict(
             "Option 'keyEncoding' is base64, but there is a column 'keys'.",
-            remedy="It applies to the column 'key', which holds one key of any bytes: rename the "
+            "It applies to the column 'key', which holds one key of any bytes: rename the "
             "column, or remove the option.",
-            code="OPTION_CONFLICT",
         )
     return columns, body
 

@@ -19,27 +19,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from pyrocket.errors import InvalidInputError
+from pyrocket.filters import sql_tree as tree
 from pyrocket.filters.sql_numbers import compare_numbers
-from pyrocket.filters.sql_tree import (
-    CONDITIONS,
-    And,
-    Cast,
-    Compare,
-    Equal,
-    How,
-    In,
-    Node,
-    Not,
-    Nothing,
-    Number,
-    Or,
-    Order,
-    Property,
-    Search,
-    Text,
-    Truth,
-    is_constant,
-)
 
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 KEYWORDS = frozenset(
@@ -108,7 +89,7 @@ _ORDERS = ("<", "<=", ">", ">=")
 _NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
 
 
-def parse_sql(sql: str) -> Node:
+def parse_sql(sql: str) -> tree.Node:
     """Parse a condition. Raises InvalidInputError (SQL_INVALID) with the position of the error."""
     return _Parser(sql).whole()
 
@@ -120,7 +101,7 @@ class _Parser:
         self._sql, self._tokens, self._at, self._depth = sql, list(tokens(sql)), 0, 0
         self._tests = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> tree.Node:
         node = self._condition()
         token = self._next
         if token.kind == "end":
@@ -153,7 +134,7 @@ class _Parser:
     def _error(self, token: Token, reason: str, hint: str = "") -> InvalidInputError:
         return sql_error(self._sql, token.at, reason, hint)
 
-    def _deeper(self, rule: Callable[[], Node]) -> Node:
+    def _deeper(self, rule: Callable[[], tree.Node]) -> tree.Node:
         """Parse a rule that may be recursive."""
         self._depth += 1
         if self._depth > _DEEPEST:
@@ -168,22 +149,25 @@ class _Parser:
         if self._tests > _DEEPEST:
             raise self._error(token, f"it has more than {_DEEPEST} comparisons")
 
-    def _as_condition(self, node: Node, token: Token) -> Node:
-        if isinstance(node, CONDITIONS):
+    def _as_condition(self, node: tree.Node, token: Token) -> tree.Node:
+        if isinstance(node, tree.CONDITIONS):
             return node
-        if isinstance(node, Property):
-            return Cast(node)
+        if isinstance(node, tree.Property):
+            return tree.Cast(node)
         raise self._error(token, "a condition was expected, not a value")
 
-    def _condition(self) -> Node:
-        return self._chain("OR", self._and, Or)
+    def _condition(self) -> tree.Node:
+        return self._chain("OR", self._and, tree.Or)
 
-    def _and(self) -> Node:
-        return self._chain("AND", self._equality, And)
+    def _and(self) -> tree.Node:
+        return self._chain("AND", self._equality, tree.And)
 
     def _chain(
-        self, word: str, rule: Callable[[], Node], join: Callable[[tuple[Node, ...]], Node]
-    ) -> Node:
+        self,
+        word: str,
+        rule: Callable[[], tree.Node],
+        join: Callable[[tuple[tree.Node, ...]], tree.Node],
+    ) -> tree.Node:
         first = self._next
         parts = [rule()]
         while self._takes(word):
@@ -195,37 +179,41 @@ class _Parser:
         parts[-1] = self._as_condition(parts[-1], first)
         return join(tuple(parts))
 
-    def _equality(self) -> Node:
+    def _equality(self) -> tree.Node:
         left = self._comparison()
         while sign := self._takes("=", "<>", "IS"):
-            if isinstance(left, Equal | Not):
+            if isinstance(left, tree.Equal | tree.Not):
                 self._test_of_test(sign)
             left = self._equal_to(left, sign)
         return left
 
-    def _equal_to(self, left: Node, sign: Token) -> Node:
+    def _equal_to(self, left: tree.Node, sign: Token) -> tree.Node:
         if sign.text == "IS":
             negated = self._takes("NOT")
             self._expect("NULL")
-            equal = Equal(left, Truth(None))
-            return Not(equal) if negated else equal
+            equal = tree.Equal(left, tree.Truth(None))
+            return tree.Not(equal) if negated else equal
         right = self._comparison()
         for side in (left, right):
-            if side == Truth(None):
+            if side == tree.Truth(None):
                 raise self._error(sign, "NULL cannot be compared", "Write IS NULL or IS NOT NULL.")
-        if isinstance(left, Truth) and is_constant(right) and not isinstance(right, Truth):
+        if (
+            isinstance(left, tree.Truth)
+            and tree.is_constant(right)
+            and not isinstance(right, tree.Truth)
+        ):
             raise self._error(sign, "a Boolean constant cannot be compared with this")
-        equal = Equal(left, right)
-        return Not(equal) if sign.text == "<>" else equal
+        equal = tree.Equal(left, right)
+        return tree.Not(equal) if sign.text == "<>" else equal
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> tree.Node:
         left = self._unary()
         while True:
             if sign := self._takes(*_ORDERS):
-                left = self._compare(cast("Order", sign.text), left, self._unary(), sign)
+                left = self._compare(cast("tree.Order", sign.text), left, self._unary(), sign)
             elif self._negatable():
                 negated = self._takes("NOT") is not None
-                if isinstance(left, Search):
+                if isinstance(left, tree.Search):
                     self._test_of_test(self._next)
                 left = self._negatable_test(left, self._take(), negated=negated)
             else:
@@ -241,68 +229,70 @@ class _Parser:
             return after.kind == "keyword" and after.text in _NEGATABLE
         return self._next.text in _NEGATABLE
 
-    def _negatable_test(self, left: Node, word: Token, *, negated: bool) -> Node:
+    def _negatable_test(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
         if word.text == "BETWEEN":
             return self._between(left, word, negated=negated)
         if word.text == "IN":
             return self._in(left, word, negated=negated)
-        return Search(cast("How", word.text), left, self._text(), negated)
+        return tree.Search(cast("tree.How", word.text), left, self._text(), negated)
 
-    def _compare(self, order: Order, left: Node, right: Node, sign: Token) -> Node:
+    def _compare(
+        self, order: tree.Order, left: tree.Node, right: tree.Node, sign: Token
+    ) -> tree.Node:
         for side in (left, right):
-            constant = is_constant(side) and not isinstance(side, Number)
-            if constant or isinstance(side, CONDITIONS):
+            constant = tree.is_constant(side) and not isinstance(side, tree.Number)
+            if constant or isinstance(side, tree.CONDITIONS):
                 raise self._error(sign, "only numbers and properties can be ordered")
-        return Compare(order, left, right)
+        return tree.Compare(order, left, right)
 
-    def _between(self, left: Node, word: Token, *, negated: bool) -> Node:
+    def _between(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
         low = self._unary()
         self._expect("AND")
         high = self._unary()
         if negated:
             less = self._compare("<", left, low, word)
-            return Or((less, self._compare(">", left, high, word)))
+            return tree.Or((less, self._compare(">", left, high, word)))
         both = self._compare(">=", left, low, word), self._compare("<=", left, high, word)
-        if isinstance(low, Number) and isinstance(high, Number):
+        if isinstance(low, tree.Number) and isinstance(high, tree.Number):
             wrong = compare_numbers(low, high) > 0
-            if wrong and is_constant(low) and is_constant(high):
+            if wrong and tree.is_constant(low) and tree.is_constant(high):
                 raise self._error(word, f"no number is between {low.value} and {high.value}")
-        return And(both)
+        return tree.And(both)
 
-    def _in(self, left: Node, word: Token, *, negated: bool) -> Node:
-        if not isinstance(left, Property):
+    def _in(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
+        if not isinstance(left, tree.Property):
             raise self._error(word, "only a property can be IN a list")
         self._expect("(")
         texts = [self._text()]
         while self._takes(","):
             texts.append(self._text())
         self._expect(")")
-        return In(left, frozenset(texts), negated)
+        return tree.In(left, frozenset(texts), negated)
 
-    def _unary(self) -> Node:
+    def _unary(self) -> tree.Node:
         if sign := self._takes("+", "-"):
             node = self._deeper(self._unary)
             return node if sign.text == "+" else _minus(node)
         if sign := self._takes("NOT"):
-            return Not(self._as_condition(self._deeper(self._unary), sign))
+            return tree.Not(self._as_condition(self._deeper(self._unary), sign))
         if self._takes("("):
             node = self._deeper(self._condition)
             self._expect(")")
             return node
         return self._value()
 
-    def _value(self) -> Node:
+    def _value(self) -> tree.Node:
         token = self._take()
         if token.kind == "text":
-            return Text(_unquoted(token))
+            return tree.Text(_unquoted(token))
         if token.kind == "word":
-            return Property(token.text)
+            return tree.Property(token.text)
         if token.kind == "whole":
             return self._whole_number(token)
         if token.kind == "decimal":
             return self._decimal(token)
         if token.kind == "keyword" and token.text in _TRUTHS:
-            return Truth(_TRUTHS[token.text])
+            return tree.Truth(_TRUTHS[token.text])
         raise self._error(token, f"a value was expected, not {_shown(token)}")
 
     def _text(self) -> str:
@@ -311,14 +301,14 @@ class _Parser:
             raise self._error(token, f"a string in single quotes was expected, not {_shown(token)}")
         return _unquoted(token)
 
-    def _whole_number(self, token: Token) -> Node:
+    def _whole_number(self, token: Token) -> tree.Node:
         digits = token.text.rstrip("lL")
         if len(digits) > len(str(_LONG_MAX)) or int(digits) > _LONG_MAX:
             raise self._error(token, "the number is greater than 2^63 - 1")
         value = int(digits)
-        return Number(value, "int" if value <= _INT_MAX else "long")
+        return tree.Number(value, "int" if value <= _INT_MAX else "long")
 
-    def _decimal(self, token: Token) -> Node:
+    def _decimal(self, token: Token) -> tree.Node:
         value = float(token.text)
         if math.isinf(value):
             raise self._error(token, "the number is too large for a double")
@@ -329,15 +319,15 @@ class _Parser:
                 "Write a number slightly greater than zero, such as 1E-9. With 0, property values"
                 " are parsed as integers.",
             )
-        return Number(value, "double")
+        return tree.Number(value, "double")
 
 
-def _minus(node: Node) -> Node:
-    if isinstance(node, Number):
+def _minus(node: tree.Node) -> tree.Node:
+    if isinstance(node, tree.Number):
         return replace(node, value=-node.value, signed=True)
-    if isinstance(node, Nothing):
+    if isinstance(node, tree.Nothing):
         return node
-    return Nothing(node if isinstance(node, CONDITIONS) else None)
+    return tree.Nothing(node if isinstance(node, tree.CONDITIONS) else None)
 
 
 def _unquoted(token: Token) -> str:

@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyrocket.errors import OptionError, QueueNotFoundError, TopicNotFoundError, UnsupportedError
+from pyrocket.errors import (
+    OptionError,
+    QueueNotFoundError,
+    TopicNotFoundError,
+    UnsupportedError,
+)
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
@@ -75,12 +79,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

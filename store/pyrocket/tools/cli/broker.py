@@ -8,7 +8,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,18 @@ def given_flags(given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+@contextmanager
+def _importing(command: str) -> Iterator[None]:
+    """Import a server; exit with a remedy if a package is missing."""
+    # By default gRPC writes several lines to standard error if it cannot bind an address.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
+        fail("COMMAND", f"{command} needs {error.name}.", remedy, as_json=False)
+
+
 @broker.command()
 @click.argument("directory", type=click.Path())
 @click.option("-c", "config", metavar="FILE", help="Settings: TOML, or RocketMQ's broker.conf.")
@@ -123,16 +136,11 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     the name of the setting.
     """
     settings = load(given_flags(given), os.environ, config)
-    # By default gRPC writes several lines to standard error if it cannot bind an address.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
+    with _importing("broker"):
         from pyrocket.server.process import serve
 
         if settings.metrics:
             importlib.import_module("pyrocket.server.monitoring")
-    except ModuleNotFoundError as error:
-        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
-        fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
     return OK if serve(directory, settings) else FOUND
 
@@ -229,13 +237,8 @@ def nameserver(**given: Any) -> int:
     again within seconds.
     """
     settings = load({"listen": _LISTEN, **given_flags(given)}, {})
-    # By default gRPC writes several lines to standard error if it cannot bind an address.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
+    with _importing("nameserver"):
         from pyrocket.server.nameserver.process import serve
-    except ModuleNotFoundError as error:
-        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
-        fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
     serve(settings)
     return OK

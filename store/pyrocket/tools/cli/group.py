@@ -417,14 +417,9 @@ def _member_document(one: "LiveMember") -> dict[str, Any]:
 
 
 def _offset_document(one: QueueLag) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "brokerName": one.broker,
-        "queueId": one.queue_id,
-        "minOffset": one.minimum,
-        "committedOffset": one.committed,
-        "maxOffset": one.maximum,
-    }
+    names = ("topic", "brokerName", "queueId", "minOffset", "committedOffset", "maxOffset")
+    document = _document(one)
+    return {name: document[name] for name in names}
 
 
 def _sum_document(one: LagSum) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
-from pyrocket.tools.cli.place import GivenPlace, complete_groups, place_options, topic_argument
+from pyrocket.tools.cli.place import (
+    GivenPlace,
+    complete_groups,
+    place_options,
+    topic_argument,
+)
 from pyrocket.tools.cli.show import (
     FORMAT_FIELDS,
     format_option,
@@ -289,7 +294,10 @@ def send(
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
         else:
-            _show_sent(results)
+            for result in results:
+                click.echo(
+                    f"queue={result.queue_id} offset={result.queue_offset} id={result.msg_id}"
+                )
     return OK
 
 
@@ -345,11 +353,6 @@ def _show(
         click.echo((shown_as or message_line)(one))
     if not messages:
         click.echo("No message found.", err=True)
-
-
-def _show_sent(results: Iterable[SendResult]) -> None:
-    for one in results:
-        click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
 
 
 def _sent_document(one: SendResult) -> dict[str, Any]:
