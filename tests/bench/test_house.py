@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_020,
+    "lines": 75_040,
     "files": 448,
     "rooms": 23,
     "floors": 14,

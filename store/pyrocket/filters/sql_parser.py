@@ -19,8 +19,27 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from pyrocket.errors import InvalidInputError
-from pyrocket.filters import sql_tree as tree
 from pyrocket.filters.sql_numbers import compare_numbers
+from pyrocket.filters.sql_tree import (
+    CONDITIONS,
+    And,
+    Cast,
+    Compare,
+    Equal,
+    How,
+    In,
+    Node,
+    Not,
+    Nothing,
+    Number,
+    Or,
+    Order,
+    Property,
+    Search,
+    Text,
+    Truth,
+    is_constant,
+)
 
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 KEYWORDS = frozenset(
@@ -89,7 +108,7 @@ _ORDERS = ("<", "<=", ">", ">=")
 _NEGATABLE = (*_SEARCHES, "BETWEEN", "IN")
 
 
-def parse_sql(sql: str) -> tree.Node:
+def parse_sql(sql: str) -> Node:
     """Parse a condition. Raises InvalidInputError (SQL_INVALID) with the position of the error."""
     return _Parser(sql).whole()
 
@@ -101,7 +120,7 @@ class _Parser:
         self._sql, self._tokens, self._at, self._depth = sql, list(tokens(sql)), 0, 0
         self._tests = 0
 
-    def whole(self) -> tree.Node:
+    def whole(self) -> Node:
         node = self._condition()
         token = self._next
         if token.kind == "end":
@@ -134,7 +153,7 @@ class _Parser:
     def _error(self, token: Token, reason: str, hint: str = "") -> InvalidInputError:
         return sql_error(self._sql, token.at, reason, hint)
 
-    def _deeper(self, rule: Callable[[], tree.Node]) -> tree.Node:
+    def _deeper(self, rule: Callable[[], Node]) -> Node:
         """Parse a rule that may be recursive."""
         self._depth += 1
         if self._depth > _DEEPEST:
@@ -149,25 +168,22 @@ class _Parser:
         if self._tests > _DEEPEST:
             raise self._error(token, f"it has more than {_DEEPEST} comparisons")
 
-    def _as_condition(self, node: tree.Node, token: Token) -> tree.Node:
-        if isinstance(node, tree.CONDITIONS):
+    def _as_condition(self, node: Node, token: Token) -> Node:
+        if isinstance(node, CONDITIONS):
             return node
-        if isinstance(node, tree.Property):
-            return tree.Cast(node)
+        if isinstance(node, Property):
+            return Cast(node)
         raise self._error(token, "a condition was expected, not a value")
 
-    def _condition(self) -> tree.Node:
-        return self._chain("OR", self._and, tree.Or)
+    def _condition(self) -> Node:
+        return self._chain("OR", self._and, Or)
 
-    def _and(self) -> tree.Node:
-        return self._chain("AND", self._equality, tree.And)
+    def _and(self) -> Node:
+        return self._chain("AND", self._equality, And)
 
     def _chain(
-        self,
-        word: str,
-        rule: Callable[[], tree.Node],
-        join: Callable[[tuple[tree.Node, ...]], tree.Node],
-    ) -> tree.Node:
+        self, word: str, rule: Callable[[], Node], join: Callable[[tuple[Node, ...]], Node]
+    ) -> Node:
         first = self._next
         parts = [rule()]
         while self._takes(word):
@@ -179,41 +195,37 @@ class _Parser:
         parts[-1] = self._as_condition(parts[-1], first)
         return join(tuple(parts))
 
-    def _equality(self) -> tree.Node:
+    def _equality(self) -> Node:
         left = self._comparison()
         while sign := self._takes("=", "<>", "IS"):
-            if isinstance(left, tree.Equal | tree.Not):
+            if isinstance(left, Equal | Not):
                 self._test_of_test(sign)
             left = self._equal_to(left, sign)
         return left
 
-    def _equal_to(self, left: tree.Node, sign: Token) -> tree.Node:
+    def _equal_to(self, left: Node, sign: Token) -> Node:
         if sign.text == "IS":
             negated = self._takes("NOT")
             self._expect("NULL")
-            equal = tree.Equal(left, tree.Truth(None))
-            return tree.Not(equal) if negated else equal
+            equal = Equal(left, Truth(None))
+            return Not(equal) if negated else equal
         right = self._comparison()
         for side in (left, right):
-            if side == tree.Truth(None):
+            if side == Truth(None):
                 raise self._error(sign, "NULL cannot be compared", "Write IS NULL or IS NOT NULL.")
-        if (
-            isinstance(left, tree.Truth)
-            and tree.is_constant(right)
-            and not isinstance(right, tree.Truth)
-        ):
+        if isinstance(left, Truth) and is_constant(right) and not isinstance(right, Truth):
             raise self._error(sign, "a Boolean constant cannot be compared with this")
-        equal = tree.Equal(left, right)
-        return tree.Not(equal) if sign.text == "<>" else equal
+        equal = Equal(left, right)
+        return Not(equal) if sign.text == "<>" else equal
 
-    def _comparison(self) -> tree.Node:
+    def _comparison(self) -> Node:
         left = self._unary()
         while True:
             if sign := self._takes(*_ORDERS):
-                left = self._compare(cast("tree.Order", sign.text), left, self._unary(), sign)
+                left = self._compare(cast("Order", sign.text), left, self._unary(), sign)
             elif self._negatable():
                 negated = self._takes("NOT") is not None
-                if isinstance(left, tree.Search):
+                if isinstance(left, Search):
                     self._test_of_test(self._next)
                 left = self._negatable_test(left, self._take(), negated=negated)
             else:
@@ -229,70 +241,68 @@ class _Parser:
             return after.kind == "keyword" and after.text in _NEGATABLE
         return self._next.text in _NEGATABLE
 
-    def _negatable_test(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
+    def _negatable_test(self, left: Node, word: Token, *, negated: bool) -> Node:
         if word.text == "BETWEEN":
             return self._between(left, word, negated=negated)
         if word.text == "IN":
             return self._in(left, word, negated=negated)
-        return tree.Search(cast("tree.How", word.text), left, self._text(), negated)
+        return Search(cast("How", word.text), left, self._text(), negated)
 
-    def _compare(
-        self, order: tree.Order, left: tree.Node, right: tree.Node, sign: Token
-    ) -> tree.Node:
+    def _compare(self, order: Order, left: Node, right: Node, sign: Token) -> Node:
         for side in (left, right):
-            constant = tree.is_constant(side) and not isinstance(side, tree.Number)
-            if constant or isinstance(side, tree.CONDITIONS):
+            constant = is_constant(side) and not isinstance(side, Number)
+            if constant or isinstance(side, CONDITIONS):
                 raise self._error(sign, "only numbers and properties can be ordered")
-        return tree.Compare(order, left, right)
+        return Compare(order, left, right)
 
-    def _between(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
+    def _between(self, left: Node, word: Token, *, negated: bool) -> Node:
         low = self._unary()
         self._expect("AND")
         high = self._unary()
         if negated:
             less = self._compare("<", left, low, word)
-            return tree.Or((less, self._compare(">", left, high, word)))
+            return Or((less, self._compare(">", left, high, word)))
         both = self._compare(">=", left, low, word), self._compare("<=", left, high, word)
-        if isinstance(low, tree.Number) and isinstance(high, tree.Number):
+        if isinstance(low, Number) and isinstance(high, Number):
             wrong = compare_numbers(low, high) > 0
-            if wrong and tree.is_constant(low) and tree.is_constant(high):
+            if wrong and is_constant(low) and is_constant(high):
                 raise self._error(word, f"no number is between {low.value} and {high.value}")
-        return tree.And(both)
+        return And(both)
 
-    def _in(self, left: tree.Node, word: Token, *, negated: bool) -> tree.Node:
-        if not isinstance(left, tree.Property):
+    def _in(self, left: Node, word: Token, *, negated: bool) -> Node:
+        if not isinstance(left, Property):
             raise self._error(word, "only a property can be IN a list")
         self._expect("(")
         texts = [self._text()]
         while self._takes(","):
             texts.append(self._text())
         self._expect(")")
-        return tree.In(left, frozenset(texts), negated)
+        return In(left, frozenset(texts), negated)
 
-    def _unary(self) -> tree.Node:
+    def _unary(self) -> Node:
         if sign := self._takes("+", "-"):
             node = self._deeper(self._unary)
             return node if sign.text == "+" else _minus(node)
         if sign := self._takes("NOT"):
-            return tree.Not(self._as_condition(self._deeper(self._unary), sign))
+            return Not(self._as_condition(self._deeper(self._unary), sign))
         if self._takes("("):
             node = self._deeper(self._condition)
             self._expect(")")
             return node
         return self._value()
 
-    def _value(self) -> tree.Node:
+    def _value(self) -> Node:
         token = self._take()
         if token.kind == "text":
-            return tree.Text(_unquoted(token))
+            return Text(_unquoted(token))
         if token.kind == "word":
-            return tree.Property(token.text)
+            return Property(token.text)
         if token.kind == "whole":
             return self._whole_number(token)
         if token.kind == "decimal":
             return self._decimal(token)
         if token.kind == "keyword" and token.text in _TRUTHS:
-            return tree.Truth(_TRUTHS[token.text])
+            return Truth(_TRUTHS[token.text])
         raise self._error(token, f"a value was expected, not {_shown(token)}")
 
     def _text(self) -> str:
@@ -301,14 +311,14 @@ class _Parser:
             raise self._error(token, f"a string in single quotes was expected, not {_shown(token)}")
         return _unquoted(token)
 
-    def _whole_number(self, token: Token) -> tree.Node:
+    def _whole_number(self, token: Token) -> Node:
         digits = token.text.rstrip("lL")
         if len(digits) > len(str(_LONG_MAX)) or int(digits) > _LONG_MAX:
             raise self._error(token, "the number is greater than 2^63 - 1")
         value = int(digits)
-        return tree.Number(value, "int" if value <= _INT_MAX else "long")
+        return Number(value, "int" if value <= _INT_MAX else "long")
 
-    def _decimal(self, token: Token) -> tree.Node:
+    def _decimal(self, token: Token) -> Node:
         value = float(token.text)
         if math.isinf(value):
             raise self._error(token, "the number is too large for a double")
@@ -319,15 +329,15 @@ class _Parser:
                 "Write a number slightly greater than zero, such as 1E-9. With 0, property values"
                 " are parsed as integers.",
             )
-        return tree.Number(value, "double")
+        return Number(value, "double")
 
 
-def _minus(node: tree.Node) -> tree.Node:
-    if isinstance(node, tree.Number):
+def _minus(node: Node) -> Node:
+    if isinstance(node, Number):
         return replace(node, value=-node.value, signed=True)
-    if isinstance(node, tree.Nothing):
+    if isinstance(node, Nothing):
         return node
-    return tree.Nothing(node if isinstance(node, tree.CONDITIONS) else None)
+    return Nothing(node if isinstance(node, CONDITIONS) else None)
 
 
 def _unquoted(token: Token) -> str:

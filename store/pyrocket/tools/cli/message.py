@@ -294,10 +294,8 @@ def send(
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
         else:
-            for result in results:
-                click.echo(
-                    f"queue={result.queue_id} offset={result.queue_offset} id={result.msg_id}"
-                )
+            for one in results:
+                click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
     return OK
 
 
