@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from pyspark_pyrocket.tools.foreach_batch import foreach_batch
     from pyspark_pyrocket.tools.groups import BatchCommit
     from pyspark_pyrocket.tools.interpreters import configure, register
-    from pyspark_pyrocket.tools.lag.listener import LagListener
     from pyspark_pyrocket.tools.lag.measure import TopicLag, lag_of
-    from pyspark_pyrocket.tools.lag.watch import LagWatch, watch_lag
+    from pyspark_pyrocket.tools.lag.watch import LagListener, LagWatch, watch_lag
     from pyspark_pyrocket.tools.notebook import StreamView, display_stream
 
 try:
@@ -53,7 +52,7 @@ __all__ = [
 
 _MODULES = {
     "BatchCommit": "groups",
-    "LagListener": "lag.listener",
+    "LagListener": "lag.watch",
     "LagWatch": "lag.watch",
     "StreamView": "notebook",
     "TopicLag": "lag.measure",

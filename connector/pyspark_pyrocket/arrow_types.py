@@ -4,67 +4,49 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 LOG_APPEND_TIME = 1
 """Kafka's timestampType for the time at which the broker stored a message."""
 
-_SIMPLE: dict[DataType, pa.DataType] = {
-    BinaryType(): pa.binary(),
-    BooleanType(): pa.bool_(),
-    ByteType(): pa.int8(),
-    DateType(): pa.date32(),
-    DoubleType(): pa.float64(),
-    FloatType(): pa.float32(),
-    ShortType(): pa.int16(),
-    IntegerType(): pa.int32(),
-    LongType(): pa.int64(),
-    TimestampNTZType(): pa.timestamp("us"),
-    TimestampType(): pa.timestamp("us", tz="UTC"),
+_SIMPLE: dict[types.DataType, pa.DataType] = {
+    types.BinaryType(): pa.binary(),
+    types.BooleanType(): pa.bool_(),
+    types.ByteType(): pa.int8(),
+    types.DateType(): pa.date32(),
+    types.DoubleType(): pa.float64(),
+    types.FloatType(): pa.float32(),
+    types.ShortType(): pa.int16(),
+    types.IntegerType(): pa.int32(),
+    types.LongType(): pa.int64(),
+    types.TimestampNTZType(): pa.timestamp("us"),
+    types.TimestampType(): pa.timestamp("us", tz="UTC"),
 }
 
 
-def arrow_type(spark_type: DataType) -> pa.DataType:
+def arrow_type(spark_type: types.DataType) -> pa.DataType:
     """Return the only Arrow type that Spark accepts for this type, nullability included.
 
     Raises KeyError for a type that no column of a read can have.
     """
-    if isinstance(spark_type, ArrayType):
+    if isinstance(spark_type, types.ArrayType):
         element = arrow_type(spark_type.elementType)
         return pa.list_(pa.field("element", element, spark_type.containsNull))
-    if isinstance(spark_type, MapType):
+    if isinstance(spark_type, types.MapType):
         value = arrow_type(spark_type.valueType)
         return pa.map_(
             arrow_type(spark_type.keyType), pa.field("value", value, spark_type.valueContainsNull)
         )
-    if isinstance(spark_type, StructType):
+    if isinstance(spark_type, types.StructType):
         return pa.struct(arrow_schema(spark_type))
-    if isinstance(spark_type, DecimalType):
+    if isinstance(spark_type, types.DecimalType):
         return pa.decimal128(spark_type.precision, spark_type.scale)
-    if isinstance(spark_type, StringType):
+    if isinstance(spark_type, types.StringType):
         return pa.string()  # With any collation.
     return _SIMPLE[spark_type]
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: types.StructType) -> pa.Schema:
     """Return the Arrow schema, nullability included, that Spark requires of batches."""
     return pa.schema(
         [pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema]

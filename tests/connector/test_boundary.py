@@ -164,7 +164,7 @@ def test_every_class_that_spark_calls_has_the_boundary():
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-    from pyspark_pyrocket.sink import direct_writer, staged_writer
+    from pyspark_pyrocket.sink import staged_writer, writer
     from pyspark_pyrocket.source import batch_reader
 
     bases = (
@@ -172,7 +172,7 @@ def test_every_class_that_spark_calls_has_the_boundary():
         *(DataSourceWriter, DataSourceStreamWriter),
     )
     modules = (sys.modules[DefaultSource.__module__], batch_reader, stream_reader)
-    modules = (*modules, direct_writer, staged_writer)
+    modules = (*modules, writer, staged_writer)
     found = {kind for module in modules for kind in vars(module).values() if is_ours(kind, bases)}
     assert len(found) == 8
     for kind in found:

@@ -4,36 +4,31 @@ Each column has one type; the columns for bodies and keys have two. The type det
 column from which the column is made, and the conversion.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyrocket.errors import SchemaError
+from pyspark.sql import types
 
 from pyspark_pyrocket.arrow_types import as_binary, headers_of_map, log_append_time
+from pyspark_pyrocket.options.table import nearest
 
 Convert = Callable[..., pa.Array]
 """Makes a column. Called with the scan columns that it needs, in order, and its Arrow type."""
 
-HEADERS = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS = types.ArrayType(
+    types.StructType(
+        [
+            types.StructField("key", types.StringType()),
+            types.StructField("value", types.BinaryType()),
+        ]
+    )
 )
 DUE = "dueTimestamp"
 """The time at which a pending message is due; only views have this column."""
 
-_STRINGS = MapType(StringType(), StringType())
+_STRINGS = types.MapType(types.StringType(), types.StringType())
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Variant:
     beside: another scan column that `convert` needs, or "".
     """
 
-    spark_type: DataType
+    spark_type: types.DataType
     scan: str
     convert: Convert | None = None
     beside: str = ""
@@ -54,66 +49,55 @@ class Variant:
         return (self.scan, self.beside) if self.beside else (self.scan,)
 
 
-def _plain(name: str, spark_type: DataType) -> tuple[str, tuple[Variant, ...]]:
-    return name, (Variant(spark_type, name),)
+_BODY = (Variant(types.BinaryType(), "body"), Variant(types.StringType(), "bodyText"))
 
-
-_BODY = (Variant(BinaryType(), "body"), Variant(StringType(), "bodyText"))
-
-COLUMNS: dict[str, tuple[Variant, ...]] = dict(
-    [
-        _plain("topic", StringType()),
-        _plain("brokerName", StringType()),
-        _plain("queueId", IntegerType()),
-        _plain("queueOffset", LongType()),
-        _plain("msgId", StringType()),
-        _plain("tags", StringType()),
-        _plain("keys", ArrayType(StringType())),
-        ("body", _BODY),
-        _plain("properties", _STRINGS),
-        _plain("bornTimestamp", TimestampType()),
-        _plain("storeTimestamp", TimestampType()),
-        _plain("bornHost", StringType()),
-        _plain("storeHost", StringType()),
-        _plain("flag", IntegerType()),
-        _plain("sysFlag", IntegerType()),
-        _plain("reconsumeTimes", IntegerType()),
-        _plain("physicalOffset", LongType()),
-        _plain("storeSize", IntegerType()),
-        _plain("preparedTransactionOffset", LongType()),
-        _plain("systemProperties", _STRINGS),
-        _plain(DUE, TimestampType()),
-        _plain("inQueue", BooleanType()),
-        _plain("consumerGroup", StringType()),
-        _plain("originTopic", StringType()),
-        _plain("originMsgId", StringType()),
-        _plain("consumed", BooleanType()),
-        (
-            "key",
-            (Variant(BinaryType(), "keysText", as_binary), Variant(StringType(), "keysText")),
-        ),
-        ("value", _BODY),
-        ("partition", (Variant(IntegerType(), "queueId"),)),
-        ("offset", (Variant(LongType(), "queueOffset"),)),
-        ("timestamp", (Variant(TimestampType(), "storeTimestamp"),)),
-        ("timestampType", (Variant(IntegerType(), "queueId", log_append_time),)),
-        ("headers", (Variant(HEADERS, "properties", headers_of_map),)),
-    ]
-)
+_COLUMNS: dict[str, types.DataType | tuple[Variant, ...]] = {
+    "topic": types.StringType(),
+    "brokerName": types.StringType(),
+    "queueId": types.IntegerType(),
+    "queueOffset": types.LongType(),
+    "msgId": types.StringType(),
+    "tags": types.StringType(),
+    "keys": types.ArrayType(types.StringType()),
+    "body": _BODY,
+    "properties": _STRINGS,
+    "bornTimestamp": types.TimestampType(),
+    "storeTimestamp": types.TimestampType(),
+    "bornHost": types.StringType(),
+    "storeHost": types.StringType(),
+    "flag": types.IntegerType(),
+    "sysFlag": types.IntegerType(),
+    "reconsumeTimes": types.IntegerType(),
+    "physicalOffset": types.LongType(),
+    "storeSize": types.IntegerType(),
+    "preparedTransactionOffset": types.LongType(),
+    "systemProperties": _STRINGS,
+    DUE: types.TimestampType(),
+    "inQueue": types.BooleanType(),
+    "consumerGroup": types.StringType(),
+    "originTopic": types.StringType(),
+    "originMsgId": types.StringType(),
+    "consumed": types.BooleanType(),
+    "key": (
+        Variant(types.BinaryType(), "keysText", as_binary),
+        Variant(types.StringType(), "keysText"),
+    ),
+    "value": _BODY,
+    "partition": (Variant(types.IntegerType(), "queueId"),),
+    "offset": (Variant(types.LongType(), "queueOffset"),),
+    "timestamp": (Variant(types.TimestampType(), "storeTimestamp"),),
+    "timestampType": (Variant(types.IntegerType(), "queueId", log_append_time),),
+    "headers": (Variant(HEADERS, "properties", headers_of_map),),
+}
+COLUMNS = {
+    name: kinds if isinstance(kinds, tuple) else (Variant(kinds, name),)
+    for name, kinds in _COLUMNS.items()
+}
 """Every column with its types; the first type is the default."""
 
 ROCKETMQ_DEFAULT = (
-    "topic",
-    "brokerName",
-    "queueId",
-    "queueOffset",
-    "msgId",
-    "tags",
-    "keys",
-    "body",
-    "properties",
-    "bornTimestamp",
-    "storeTimestamp",
+    *("topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "body"),
+    *("properties", "bornTimestamp", "storeTimestamp"),
 )
 
 KAFKA_DEFAULT = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -127,8 +111,8 @@ def default_columns(
     kafka: bool,
     headers: bool,
     text: bool,
-    fields: Sequence[StructField] | None = None,
-) -> StructType:
+    fields: Sequence[types.StructField] | None = None,
+) -> types.StructType:
     """Return the columns of a DataFrame for which the user gives no schema.
 
     text: whether bodies are strings. fields: the columns that replace the body; None keeps it.
@@ -136,14 +120,26 @@ def default_columns(
     names = KAFKA_DEFAULT if kafka else ROCKETMQ_DEFAULT
     if headers:
         names = (*names, "headers")
-    columns: list[StructField] = []
+    columns: list[types.StructField] = []
     for name in names:
         if name in PAYLOADS and fields is not None:
             columns += fields
         else:
-            columns.append(StructField(name, _default_type(name, text)))
-    return StructType(columns)
+            columns.append(types.StructField(name, _default_type(name, text)))
+    return types.StructType(columns)
 
 
-def _default_type(name: str, text: bool) -> DataType:
+def _default_type(name: str, text: bool) -> types.DataType:
     return COLUMNS[name][text and name in PAYLOADS].spark_type
+
+
+def unknown_column(message: str, name: str, names: Iterable[str], rest: str) -> SchemaError:
+    """Return the error about a column that does not exist; its remedy ends with `rest`."""
+    near = nearest(name, names)
+    suggestion = f"Did you mean {near!r}? " if near else ""
+    return SchemaError(message, remedy=suggestion + rest, code="COLUMN_UNKNOWN")
+
+
+def wrong_type(name: str, kind: str, remedy: str) -> SchemaError:
+    """Return the error about a column that cannot have this type."""
+    return SchemaError(f"Column {name!r} cannot be {kind}.", remedy=remedy, code="COLUMN_TYPE")

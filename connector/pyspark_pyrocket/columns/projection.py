@@ -9,11 +9,17 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_schema
 from pyspark_pyrocket.columns.kafka import KAFKA_COLUMNS
-from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS, Convert, Variant
+from pyspark_pyrocket.columns.messages import (
+    COLUMNS,
+    PAYLOADS,
+    Convert,
+    Variant,
+    unknown_column,
+    wrong_type,
+)
 from pyspark_pyrocket.columns.values import ValueColumns, value_columns
 from pyspark_pyrocket.json.decode import Decoder, OnBad
 from pyspark_pyrocket.options.payload import Payload
-from pyspark_pyrocket.options.table import nearest
 
 _AS_IS = Payload()
 
@@ -117,14 +123,11 @@ def _variant(field: StructField, payload: Payload) -> Variant:
     columns = KAFKA_COLUMNS if payload.kafka_columns else COLUMNS
     name = {known.lower(): known for known in COLUMNS}.get(field.name.lower())
     if name is None:
-        near = nearest(field.name, COLUMNS)
-        raise SchemaError(
-            f"There is no column {field.name!r}.",
-            remedy=(f"Did you mean {near!r}? " if near else "")
-            + f"The columns are: {', '.join(COLUMNS)}. To read the fields of JSON bodies, set "
-            "valueFormat=json and name them in 'valueSchema'.",
-            code="COLUMN_UNKNOWN",
+        remedy = (
+            f"The columns are: {', '.join(COLUMNS)}. To read the fields of JSON bodies, set "
+            "valueFormat=json and name them in 'valueSchema'."
         )
+        raise unknown_column(f"There is no column {field.name!r}.", field.name, COLUMNS, remedy)
     # `simpleString` omits nullability: a column may be declared NOT NULL.
     wanted = field.dataType.simpleString()
     variants = {variant.spark_type.simpleString(): variant for variant in columns[name]}
@@ -132,9 +135,5 @@ def _variant(field: StructField, payload: Payload) -> Variant:
         variants = {value_format: variants[value_format]}
     if wanted not in variants:
         reason = f" with valueFormat={value_format}" if name in PAYLOADS and value_format else ""
-        raise SchemaError(
-            f"Column {field.name!r} cannot be {wanted}{reason}.",
-            remedy=f"Its type is {' or '.join(variants)}.",
-            code="COLUMN_TYPE",
-        )
+        raise wrong_type(field.name, wanted + reason, f"Its type is {' or '.join(variants)}.")
     return variants[wanted]

@@ -14,11 +14,11 @@ from pyspark.sql.types import (
 )
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS
+from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS, unknown_column, wrong_type
 from pyspark_pyrocket.json.decode import Decoder
 from pyspark_pyrocket.options.ddl import to_ddl
+from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.payload import DROPMALFORMED, FAILFAST, JSON, STRING, Payload
-from pyspark_pyrocket.options.table import nearest
 
 MESSAGE_COLUMNS = {name.lower(): name for name in COLUMNS}
 """The columns of messages, by their names in lower case."""
@@ -34,16 +34,14 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
         ("columnNameOfCorruptRecord", payload.corrupt_column),
     ):
         if name.lower() in MESSAGE_COLUMNS:
-            raise OptionError(
+            raise conflict(
                 f"Option {option!r} is {name!r}, which is the name of a column of messages.",
-                remedy="Choose another name.",
-                code="OPTION_CONFLICT",
+                "Choose another name.",
             )
     if payload.value_column.lower() == payload.corrupt_column.lower():
-        raise OptionError(
+        raise conflict(
             f"Option 'valueColumn' is {payload.value_column!r}, which holds corrupt records.",
-            remedy="Choose another name.",
-            code="OPTION_CONFLICT",
+            "Choose another name.",
         )
     if payload.value_column:
         return
@@ -52,15 +50,6 @@ def check_names(payload: Payload, fields: Iterable[StructField]) -> None:
         if field.name.lower() in taken:
             raise _taken(field.name, taken[field.name.lower()])
         taken[field.name.lower()] = field.name
-
-
-def check_value(field: StructField, payload: Payload) -> None:
-    """Raise SchemaError unless bodies can be decoded into this column of the DataFrame."""
-    if payload.value_column:
-        _check_struct(field, payload)
-    else:
-        _check_known(field, payload.value_schema)
-    _check_type(field)
 
 
 def _taken(name: str, column: str) -> SchemaError:
@@ -76,7 +65,7 @@ def _check_struct(field: StructField, payload: Payload) -> None:
     if field.name.lower() != payload.value_column.lower():
         raise _unknown(field.name, [*COLUMNS, payload.value_column])
     if not isinstance(field.dataType, StructType):
-        raise wrong_type(field.name, field.dataType, "a struct of fields of the bodies")
+        raise _not(field, "a struct of fields of the bodies")
     for inner in field.dataType:
         _check_known(inner, payload.value_schema)
 
@@ -88,16 +77,14 @@ def _check_known(field: StructField, known: StructType | None) -> None:
     if field.name.lower() not in types:
         raise _unknown(field.name, [*COLUMNS, *known.names])
     if field.dataType.simpleString() != types[field.name.lower()]:
-        raise wrong_type(
-            field.name, field.dataType, f"{types[field.name.lower()]}, as in valueSchema"
-        )
+        raise _not(field, f"{types[field.name.lower()]}, as in valueSchema")
 
 
 def _check_type(field: StructField) -> None:
     try:
         arrow_type(field.dataType)
     except KeyError:
-        raise wrong_type(field.name, field.dataType, "a type that JSON can represent") from None
+        raise _not(field, "a type that JSON can represent") from None
     if not _can_fill(field.dataType):
         raise SchemaError(
             f"Column {field.name!r} is {field.dataType.simpleString()}, with NOT NULL inside or "
@@ -119,22 +106,13 @@ def _can_fill(kind: DataType) -> bool:
 
 
 def _unknown(name: str, names: list[str]) -> SchemaError:
-    near = nearest(name, names)
-    return SchemaError(
-        f"There is no column {name!r}.",
-        remedy=(f"Did you mean {near!r}? " if near else "")
-        + f"The columns are: {', '.join(names)}. Fields of the bodies have to be in 'valueSchema'.",
-        code="COLUMN_UNKNOWN",
-    )
+    names_text = ", ".join(names)
+    remedy = f"The columns are: {names_text}. Fields of the bodies have to be in 'valueSchema'."
+    return unknown_column(f"There is no column {name!r}.", name, names, remedy)
 
 
-def wrong_type(name: str, kind: DataType, right: str) -> SchemaError:
-    """Return the error about a column of the wrong type."""
-    return SchemaError(
-        f"Column {name!r} cannot be {kind.simpleString()}.",
-        remedy=f"It has to be {right}.",
-        code="COLUMN_TYPE",
-    )
+def _not(field: StructField, right: str) -> SchemaError:
+    return wrong_type(field.name, field.dataType.simpleString(), f"It has to be {right}.")
 
 
 @dataclass(frozen=True)
@@ -216,7 +194,7 @@ def _is_corrupt(field: StructField, payload: Payload) -> bool:
     if field.name.lower() != payload.corrupt_column.lower():
         return False
     if field.dataType != StringType():
-        raise wrong_type(field.name, field.dataType, "string, because it contains bodies unchanged")
+        raise _not(field, "string, because it contains bodies unchanged")
     return True
 
 
@@ -230,13 +208,16 @@ def _is_text(field: StructField, payload: Payload, corrupt: bool) -> bool:
 
 
 def _values(schema: StructType, payload: Payload) -> list[StructField]:
-    """Check and return the columns that are fields of bodies."""
     if payload.value_format != JSON:
         return []
     not_values = {*MESSAGE_COLUMNS, payload.corrupt_column.lower()}
     values = [field for field in schema if field.name.lower() not in not_values]
     for field in values:
-        check_value(field, payload)
+        if payload.value_column:
+            _check_struct(field, payload)
+        else:
+            _check_known(field, payload.value_schema)
+        _check_type(field)
     return values
 
 

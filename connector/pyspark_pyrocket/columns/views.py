@@ -5,22 +5,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 from pyrocket import VIEW_COLUMNS
 from pyrocket.errors import SchemaError
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from pyspark_pyrocket.arrow_types import arrow_schema
-from pyspark_pyrocket.columns.messages import COLUMNS, DUE
+from pyspark_pyrocket.columns.messages import COLUMNS, DUE, unknown_column, wrong_type
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.selection import COMMITLOG, DLQ, RETRY, SCHEDULED
-from pyspark_pyrocket.options.table import nearest
 
 _SENT_BACK = ("consumerGroup", "originTopic", "originMsgId")
 
@@ -42,18 +32,18 @@ _SHOWN: Mapping[str, tuple[str, ...]] = {
 }
 """View → further columns of messages that the view shows by default."""
 
-_SPARK: Mapping[pa.DataType, DataType] = {
-    pa.string(): StringType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.timestamp("us", "UTC"): TimestampType(),
+_SPARK: Mapping[pa.DataType, types.DataType] = {
+    pa.string(): types.StringType(),
+    pa.int32(): types.IntegerType(),
+    pa.int64(): types.LongType(),
+    pa.timestamp("us", "UTC"): types.TimestampType(),
 }
 
 
-def columns_besides(view: str) -> list[StructField]:
+def columns_besides(view: str) -> list[types.StructField]:
     """Return the default columns of a view that follow those of messages."""
     names = (*_SHOWN.get(view, ()), *_OWN.get(view, ()))
-    return [StructField(name, COLUMNS[name][0].spark_type) for name in names]
+    return [types.StructField(name, COLUMNS[name][0].spark_type) for name in names]
 
 
 def check_columns(view: str, scanned: tuple[str, ...]) -> None:
@@ -69,52 +59,47 @@ def check_columns(view: str, scanned: tuple[str, ...]) -> None:
         )
 
 
-def table_schema(view: str) -> StructType:
+def table_schema(view: str) -> types.StructType:
     """Return the columns of the view `groups` or `topics`."""
-    return StructType(
-        [StructField(name, _spark_type(kind)) for name, kind in VIEW_COLUMNS[view].items()]
+    return types.StructType(
+        [types.StructField(name, _spark_type(kind)) for name, kind in VIEW_COLUMNS[view].items()]
     )
 
 
-def _spark_type(kind: pa.DataType) -> DataType:
+def _spark_type(kind: pa.DataType) -> types.DataType:
     if pa.types.is_list(kind):
-        return ArrayType(_spark_type(kind.value_type))
+        return types.ArrayType(_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return StructType([StructField(each.name, _spark_type(each.type)) for each in kind])
+        return types.StructType(
+            [types.StructField(each.name, _spark_type(each.type)) for each in kind]
+        )
     return _SPARK[kind]
 
 
-def table_projection(view: str, schema: StructType) -> Projection:
+def table_projection(view: str, schema: types.StructType) -> Projection:
     """Match every field by name and type, or raise SchemaError."""
     known = {field.name.lower(): field for field in table_schema(view)}
-    found = [_matched(field, view, known) for field in schema]
-    scan = tuple(dict.fromkeys(found))
+    matched = [_matched(field, view, known) for field in schema]
+    scan = tuple(dict.fromkeys(matched))
     return Projection(
         scan=scan,
         schema=arrow_schema(schema),
-        sources=tuple((scan.index(name),) for name in found),
-        converts=(_cast,) * len(found),
+        sources=tuple((scan.index(name),) for name in matched),
+        converts=(_cast,) * len(matched),
     )
 
 
-def _matched(field: StructField, view: str, known: Mapping[str, StructField]) -> str:
+def _matched(field: types.StructField, view: str, known: Mapping[str, types.StructField]) -> str:
     """Return the column of the view with the name and type of a field."""
     column = known.get(field.name.lower())
     if column is None:
-        near = nearest(field.name, (one.name for one in known.values()))
-        raise SchemaError(
-            f"view={view} has no column {field.name!r}.",
-            remedy=(f"Did you mean {near!r}? " if near else "")
-            + f"The columns are: {', '.join(one.name for one in known.values())}.",
-            code="COLUMN_UNKNOWN",
-        )
+        names = [own.name for own in known.values()]
+        message = f"view={view} has no column {field.name!r}."
+        remedy = f"The columns are: {', '.join(names)}."
+        raise unknown_column(message, field.name, names, remedy)
     wanted, has = field.dataType.simpleString(), column.dataType.simpleString()
     if wanted != has:
-        raise SchemaError(
-            f"Column {field.name!r} cannot be {wanted}.",
-            remedy=f"Its type is {has}.",
-            code="COLUMN_TYPE",
-        )
+        raise wrong_type(field.name, wanted, f"Its type is {has}.")
     return column.name
 
 

@@ -95,9 +95,8 @@ def _string(column: pa.StringArray) -> pa.StringArray:
 def _escaped(column: pa.StringArray) -> pa.StringArray:
     """Return the strings escaped as JSON, in one pass for each special character that occurs."""
     data = bytes_of(column)
-    signs = (
-        [_BACKSLASH] if (data == _BACKSLASH).any() else []
-    )  # Backslashes are escaped first, because the other escapes add backslashes.
+    # Backslashes are escaped first, because the other escapes add backslashes.
+    signs = [_BACKSLASH] if (data == _BACKSLASH).any() else []
     signs += [_QUOTE] if (data == _QUOTE).any() else []
     signs += np.unique(data[data < _SPACE]).tolist()
     for sign in signs:

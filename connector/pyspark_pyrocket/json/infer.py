@@ -9,18 +9,7 @@ STRING.
 from collections.abc import Iterable
 from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types
 
 from pyspark_pyrocket.json.nesting import room_for_deep_bodies
 from pyspark_pyrocket.json.rows import parse_object
@@ -31,84 +20,88 @@ MAX_LEVELS = 64
 frames for each level.
 """
 
-_NUMBERS = (LongType, DecimalType, DoubleType)
+_NUMBERS = (types.LongType, types.DecimalType, types.DoubleType)
 
 
-def infer_schema(bodies: Iterable[bytes]) -> StructType | None:
+def infer_schema(bodies: Iterable[bytes]) -> types.StructType | None:
     """Return the fields of all bodies that are JSON objects; None if no body is an object."""
-    found: DataType = NullType()
+    found: types.DataType = types.NullType()
     for body in bodies:
         with room_for_deep_bodies():
             value, fault = parse_object(body)
             if not fault:
                 found = _common(found, _type_of(value, MAX_LEVELS))
     fields = _without_null(found)
-    return fields if isinstance(fields, StructType) else None
+    return fields if isinstance(fields, types.StructType) else None
 
 
-def _type_of(value: Any, levels: int) -> DataType:
+def _type_of(value: Any, levels: int) -> types.DataType:
     """Return the type of a JSON value, cut off after this many levels."""
     if isinstance(value, dict | list) and not levels:
-        return StringType()
+        return types.StringType()
     if isinstance(value, dict):
         fields = [(name, _type_of(item, levels - 1)) for name, item in value.items()]
-        return StructType([StructField(name, kind) for name, kind in fields])
+        return types.StructType([types.StructField(name, kind) for name, kind in fields])
     if isinstance(value, list):
-        element: DataType = NullType()
+        element: types.DataType = types.NullType()
         for item in value:
             element = _common(element, _type_of(item, levels - 1))
-        return ArrayType(element)
+        return types.ArrayType(element)
     if isinstance(value, JsonNumber):
         return _type_of_number(value)
     if isinstance(value, bool):
-        return BooleanType()
-    return NullType() if value is None else StringType()
+        return types.BooleanType()
+    return types.NullType() if value is None else types.StringType()
 
 
-def _type_of_number(value: JsonNumber) -> DataType:
+def _type_of_number(value: JsonNumber) -> types.DataType:
     digits = value.lstrip("-")
     if not isinstance(value, Whole):
-        return DoubleType()
+        return types.DoubleType()
     if -(1 << 63) <= int(value[:40]) < 1 << 63:
-        return LongType()
-    return DecimalType(len(digits), 0) if len(digits) <= 38 else DoubleType()
+        return types.LongType()
+    return types.DecimalType(len(digits), 0) if len(digits) <= 38 else types.DoubleType()
 
 
-def _common(one: DataType, other: DataType) -> DataType:
+def _common(one: types.DataType, other: types.DataType) -> types.DataType:
     """Return the type for values of both types."""
-    if one == other or isinstance(other, NullType):
+    if one == other or isinstance(other, types.NullType):
         return one
-    if isinstance(one, NullType):
+    if isinstance(one, types.NullType):
         return other
-    if isinstance(one, StructType) and isinstance(other, StructType):
+    if isinstance(one, types.StructType) and isinstance(other, types.StructType):
         return _common_struct(one, other)
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return ArrayType(_common(one.elementType, other.elementType))
+    if isinstance(one, types.ArrayType) and isinstance(other, types.ArrayType):
+        return types.ArrayType(_common(one.elementType, other.elementType))
     if isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS):
         return _common_number(one, other)
-    return StringType()
+    return types.StringType()
 
 
-def _common_number(one: DataType, other: DataType) -> DataType:
-    if DoubleType() in (one, other):
-        return DoubleType()
-    digits = [kind.precision if isinstance(kind, DecimalType) else 20 for kind in (one, other)]
-    return DecimalType(max(digits), 0)
+def _common_number(one: types.DataType, other: types.DataType) -> types.DataType:
+    if types.DoubleType() in (one, other):
+        return types.DoubleType()
+    digits = [
+        kind.precision if isinstance(kind, types.DecimalType) else 20 for kind in (one, other)
+    ]
+    return types.DecimalType(max(digits), 0)
 
 
-def _common_struct(one: StructType, other: StructType) -> StructType:
-    types = {field.name: field.dataType for field in one}
+def _common_struct(one: types.StructType, other: types.StructType) -> types.StructType:
+    kinds = {field.name: field.dataType for field in one}
     for field in other:
-        types[field.name] = _common(types.get(field.name, NullType()), field.dataType)
-    return StructType([StructField(name, kind) for name, kind in types.items()])
+        kinds[field.name] = _common(kinds.get(field.name, types.NullType()), field.dataType)
+    return types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
 
 
-def _without_null(kind: DataType) -> DataType:
+def _without_null(kind: types.DataType) -> types.DataType:
     """Replace types that were always null by STRING, and remove empty structs."""
-    if isinstance(kind, StructType):
-        fields = [StructField(field.name, _without_null(field.dataType)) for field in kind]
-        return StructType([field for field in fields if field.dataType != StructType([])])
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, types.StructType):
+        fields = [types.StructField(field.name, _without_null(field.dataType)) for field in kind]
+        return types.StructType(
+            [field for field in fields if field.dataType != types.StructType([])]
+        )
+    if isinstance(kind, types.ArrayType):
         element = _without_null(kind.elementType)
-        return ArrayType(StringType() if element == StructType([]) else element)
-    return StringType() if isinstance(kind, NullType) else kind
+        return types.ArrayType(types.StringType() if element == types.StructType([]) else element)
+    return types.StringType() if isinstance(kind, types.NullType) else kind

@@ -56,7 +56,6 @@ def depth_of(body: bytes) -> int:
 
 
 def is_too_deep(body: bytes) -> bool:
-    """Return whether a body is nested deeper than MAX_DEPTH."""
     if len(body) <= MAX_DEPTH or body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return False
     return depth_of(body) > MAX_DEPTH

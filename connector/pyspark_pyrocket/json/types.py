@@ -6,18 +6,10 @@ strings and cast; bytes are read as strings and decoded from base64. Arrow canno
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DateType,
-    MapType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.json.base64_columns import decode_column
@@ -36,20 +28,20 @@ class Reading:
     finish: Finish | None = None
 
 
-def reading_of(kind: DataType) -> Reading | None:
+def reading_of(kind: types.DataType) -> Reading | None:
     """Return the type to read and its conversion; None if the type contains a map."""
-    if isinstance(kind, MapType):
+    if isinstance(kind, types.MapType):
         return None
-    if isinstance(kind, StructType):
+    if isinstance(kind, types.StructType):
         return _reading_of_struct(kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, types.ArrayType):
         element = reading_of(kind.elementType)
         return None if element is None else _reading_of_list(element)
     finish = _FINISHES.get(kind)
     return Reading(arrow_type(kind)) if finish is None else Reading(pa.string(), finish)
 
 
-def _reading_of_struct(kind: StructType) -> Reading | None:
+def _reading_of_struct(kind: types.StructType) -> Reading | None:
     readings = [reading_of(field.dataType) for field in kind]
     known = [reading for reading in readings if reading is not None]
     if len(known) < len(readings):
@@ -84,10 +76,6 @@ def _reading_of_list(element: Reading) -> Reading:
     return Reading(read_as, finish)
 
 
-def _date(text: pa.StringArray) -> pa.Array:
-    return text.cast(pa.date32())
-
-
 def _timestamp(text: pa.StringArray) -> pa.Array:
     """Cast strings that either all have a zone or all have none; without a zone they are in UTC."""
     try:
@@ -96,13 +84,9 @@ def _timestamp(text: pa.StringArray) -> pa.Array:
         return text.cast(_NAIVE).cast(_UTC)
 
 
-def _timestamp_ntz(text: pa.StringArray) -> pa.Array:
-    return text.cast(_NAIVE)
-
-
-_FINISHES: dict[DataType, Finish] = {
-    BinaryType(): decode_column,
-    DateType(): _date,
-    TimestampType(): _timestamp,
-    TimestampNTZType(): _timestamp_ntz,
+_FINISHES: dict[types.DataType, Finish] = {
+    types.BinaryType(): decode_column,
+    types.DateType(): methodcaller("cast", pa.date32()),
+    types.TimestampType(): _timestamp,
+    types.TimestampNTZType(): methodcaller("cast", _NAIVE),
 }

@@ -15,22 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 
 class JsonNumber(str):
@@ -53,7 +38,12 @@ _LONGEST = 20
 """The length of the longest BIGINT, in characters."""
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-_BITS: dict[DataType, int] = {ByteType(): 8, ShortType(): 16, IntegerType(): 32, LongType(): 64}
+_BITS: dict[types.DataType, int] = {
+    types.ByteType(): 8,
+    types.ShortType(): 16,
+    types.IntegerType(): 32,
+    types.LongType(): 64,
+}
 _NOT_NUMBERS = {
     "NaN": float("nan"),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF"), float("inf")),
@@ -75,14 +65,14 @@ DECODER = json.JSONDecoder(parse_float=JsonNumber, parse_int=Whole, parse_consta
 """Keeps numbers as text, because their conversion depends on the requested type."""
 
 
-def atom_reader(kind: DataType) -> Callable[[Any], Any]:
+def atom_reader(kind: types.DataType) -> Callable[[Any], Any]:
     """Return the function that converts a JSON value to a type other than struct, list and map.
 
     It raises MismatchError.
     """
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, types.DecimalType):
         return partial(_decimal, kind=kind)
-    if isinstance(kind, StringType):
+    if isinstance(kind, types.StringType):
         return text_of  # With any collation.
     if kind in _BITS:
         return partial(_whole, most=(1 << (_BITS[kind] - 1)) - 1)
@@ -155,7 +145,7 @@ def _boolean(value: Any) -> bool:
     return value
 
 
-def _decimal(value: Any, kind: DecimalType) -> Decimal:
+def _decimal(value: Any, kind: types.DecimalType) -> Decimal:
     if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
         raise MismatchError
     try:
@@ -257,12 +247,12 @@ def _ahead_of_utc(zone: str | None, moment: np.datetime64) -> int:
     return (-1 if match is not None and match[1] == "-" else 1) * (offset // _MICROSECOND)
 
 
-_ATOMS: dict[DataType, Callable[[Any], Any]] = {
-    BinaryType(): _binary,
-    BooleanType(): _boolean,
-    DateType(): _date,
-    DoubleType(): _float,
-    FloatType(): _float,
-    TimestampNTZType(): _timestamp_ntz,
-    TimestampType(): _timestamp,
+_ATOMS: dict[types.DataType, Callable[[Any], Any]] = {
+    types.BinaryType(): _binary,
+    types.BooleanType(): _boolean,
+    types.DateType(): _date,
+    types.DoubleType(): _float,
+    types.FloatType(): _float,
+    types.TimestampNTZType(): _timestamp_ntz,
+    types.TimestampType(): _timestamp,
 }

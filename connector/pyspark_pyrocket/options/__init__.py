@@ -3,7 +3,7 @@
 option          one option: its row in `OPTIONS.md`, and how its text is parsed
 table           all rows, and the errors about unknown names
 foreign         options of Kafka, of other connectors and of Spark, which are rejected
-json_values, timestamps, positions, ddl    values with a syntax of their own
+json_values, positions, ddl    values with a syntax of their own
 target          the store
 topics          the topics and queues
 span            the start and end of a read

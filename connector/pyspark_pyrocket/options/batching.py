@@ -101,7 +101,6 @@ class Admission:
         return replace(limits, max_bytes=DEFAULT_BYTES, by_default=True)
 
     def describe(self) -> str:
-        """Return the limits for a log line."""
         if self.by_default:
             return f"at most {_size(DEFAULT_BYTES)} at a time ({_MAX_BYTES}=none removes the limit)"
         limits = [] if self.max_rows is None else [f"{self.max_rows} messages"]
@@ -146,12 +145,10 @@ class Splitting:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Splitting":
-        """Read the options for splitting."""
         return cls(**given.read_fields(cls))
 
     @property
     def by_bytes(self) -> bool:
-        """Whether queues are split by their bytes."""
         return self.min_tasks is not None or self.max_bytes is not None
 
 

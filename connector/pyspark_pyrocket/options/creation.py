@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from pyrocket import Retention, StoreConfig
 from pyrocket.errors import OptionError
@@ -67,6 +68,7 @@ _CLEAN_TIME = Option(
     default="`4`",
 )
 
+_FIELDS = {"retentionHours": "hours", "retentionBytes": "total_bytes", "cleanTime": "at_hours"}
 _ARGUMENTS = {
     "retentionHours": "--retention-hours",
     "retentionBytes": "--retention-bytes",
@@ -76,31 +78,16 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class RetentionOptions:
-    """The retention options; `given` maps the names of the options that are set to their texts."""
+    """The retention of a new store; `given` has the name and text of each option that is set."""
 
-    hours: int | None
-    total_bytes: int | None
-    at_hours: tuple[int, ...]
+    retention: Retention
     given: tuple[tuple[str, str], ...]
-
-    def for_creation(self) -> Retention:
-        """Return the retention of a new store."""
-        return Retention(hours=self.hours, total_bytes=self.total_bytes, at_hours=self.at_hours)
 
     def check(self, path: str, kept: Retention | None) -> None:
         """Raise OptionError (RETENTION_DIFFERS) if the store has other values."""
-        wanted = {
-            "retentionHours": self.hours,
-            "retentionBytes": self.total_bytes,
-            "cleanTime": self.at_hours,
-        }
-        known = {
-            "retentionHours": kept and kept.hours,
-            "retentionBytes": kept and kept.total_bytes,
-            "cleanTime": kept and kept.at_hours,
-        }
         for name, text in self.given:
-            if wanted[name] != known[name]:
+            value = attrgetter(_FIELDS[name])
+            if kept is None or value(kept) != value(self.retention):
                 line = [
                     f"{_ARGUMENTS[option]} {shlex.quote(value)}" for option, value in self.given
                 ]
@@ -180,7 +167,9 @@ def retention_of(given: OptionReader) -> RetentionOptions | None:
             remedy="It sets when old messages are deleted: set 'retentionHours' to their age.",
             code="OPTION_MISSING",
         )
-    return RetentionOptions(hours, total_bytes, given.read(_CLEAN_TIME), texts)
+    at_hours = given.read(_CLEAN_TIME)
+    retention = Retention(hours=hours, total_bytes=total_bytes, at_hours=at_hours)
+    return RetentionOptions(retention, texts)
 
 
 def _describe(kept: Retention | None) -> str:

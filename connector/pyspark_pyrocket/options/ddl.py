@@ -9,53 +9,34 @@ import json
 import re
 
 from pyrocket.errors import SchemaError
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 _WITH_LENGTH = ("char", "character", "varchar")
 """Types with a length, which are read as STRING: bodies are neither padded nor cut."""
 
-_WORDS: dict[str, DataType] = {
-    "boolean": BooleanType(),
-    "tinyint": ByteType(),
-    "byte": ByteType(),
-    "smallint": ShortType(),
-    "short": ShortType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "bigint": LongType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "real": FloatType(),
-    "double": DoubleType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
-    "timestamp_ltz": TimestampType(),
-    "timestamp_ntz": TimestampNTZType(),
-    "string": StringType(),
-    **dict.fromkeys(_WITH_LENGTH, StringType()),
-    "binary": BinaryType(),
-    "decimal": DecimalType(),
-    "dec": DecimalType(),
-    "numeric": DecimalType(),
+_WORDS: dict[str, types.DataType] = {
+    "boolean": types.BooleanType(),
+    "tinyint": types.ByteType(),
+    "byte": types.ByteType(),
+    "smallint": types.ShortType(),
+    "short": types.ShortType(),
+    "int": types.IntegerType(),
+    "integer": types.IntegerType(),
+    "bigint": types.LongType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "real": types.FloatType(),
+    "double": types.DoubleType(),
+    "date": types.DateType(),
+    "timestamp": types.TimestampType(),
+    "timestamp_ltz": types.TimestampType(),
+    "timestamp_ntz": types.TimestampNTZType(),
+    "string": types.StringType(),
+    **dict.fromkeys(_WITH_LENGTH, types.StringType()),
+    "binary": types.BinaryType(),
+    "decimal": types.DecimalType(),
+    "dec": types.DecimalType(),
+    "numeric": types.DecimalType(),
 }
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>`(?:[^`]|``)+`|\w+)|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\")"
@@ -66,7 +47,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEEPEST = 64
 
 
-def parse_ddl(option: str, text: str) -> StructType:
+def parse_ddl(option: str, text: str) -> types.StructType:
     """Return the columns of `a INT, b STRUCT<c: STRING>`, `struct<...>`, or `schema.json()`.
 
     NOT NULL and COMMENT are accepted and ignored: bodies cannot guarantee NOT NULL.
@@ -77,20 +58,20 @@ def parse_ddl(option: str, text: str) -> StructType:
     return _Parser(option, text).schema()
 
 
-def to_ddl(schema: StructType) -> str:
+def to_ddl(schema: types.StructType) -> str:
     """Return the columns as DDL; names are quoted if necessary."""
     return ", ".join(f"{_quoted(field.name)} {_type_ddl(field.dataType)}" for field in schema)
 
 
-def _type_ddl(kind: DataType) -> str:
-    if isinstance(kind, StructType):
+def _type_ddl(kind: types.DataType) -> str:
+    if isinstance(kind, types.StructType):
         inner = (f"{_quoted(field.name)}: {_type_ddl(field.dataType)}" for field in kind)
         return f"STRUCT<{', '.join(inner)}>"
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, types.ArrayType):
         return f"ARRAY<{_type_ddl(kind.elementType)}>"
-    if isinstance(kind, MapType):
+    if isinstance(kind, types.MapType):
         return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
-    if isinstance(kind, StringType):
+    if isinstance(kind, types.StringType):
         return kind.simpleString().replace("string", "STRING").replace(" collate ", " COLLATE ")
     return kind.simpleString().upper()
 
@@ -99,9 +80,9 @@ def _quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
-def _from_json(option: str, text: str) -> StructType:
+def _from_json(option: str, text: str) -> types.StructType:
     try:
-        schema = StructType.fromJson(json.loads(text))
+        schema = types.StructType.fromJson(json.loads(text))
     except Exception as error:  # `fromJson` lets any exception of its lookups through.
         raise SchemaError(
             f"Option {option!r} starts like JSON, but is not a Spark schema: {error!r}.",
@@ -125,17 +106,17 @@ class _Parser:
             at = match.end()
         self._tokens.append(("end", "", end))
 
-    def schema(self) -> StructType:
+    def schema(self) -> types.StructType:
         if self._peek() == "struct" and self._tokens[self._at + 1][1] == "<":
             kind = self._type(0)
-            assert isinstance(kind, StructType)
+            assert isinstance(kind, types.StructType)
         else:
-            kind = StructType(self._fields(0))
+            kind = types.StructType(self._fields(0))
         if self._tokens[self._at][0] != "end":
             raise self._wrong("Unexpected text after the last column")
         return kind
 
-    def _fields(self, depth: int) -> list[StructField]:
+    def _fields(self, depth: int) -> list[types.StructField]:
         fields = [self._field(depth)]
         while self._accept(","):
             fields.append(self._field(depth))
@@ -145,7 +126,7 @@ class _Parser:
             raise self._wrong(f"{twice!r} is named twice")
         return fields
 
-    def _field(self, depth: int) -> StructField:
+    def _field(self, depth: int) -> types.StructField:
         name = self._name()
         self._accept(":")
         kind = self._type(depth)
@@ -153,13 +134,13 @@ class _Parser:
             self._expect("null")
         if self._accept("comment"):
             self._take("text", "a comment in quotes")
-        return StructField(name, kind)
+        return types.StructField(name, kind)
 
     def _name(self) -> str:
         name = self._take("name", "the name of a column")
         return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
-    def _type(self, depth: int) -> DataType:
+    def _type(self, depth: int) -> types.DataType:
         if depth > _DEEPEST:
             raise self._wrong("Types are nested too deeply")
         before = self._at
@@ -172,27 +153,27 @@ class _Parser:
         if word in _WITH_LENGTH:
             self._length()
         if word == "string" and self._accept("collate"):
-            return StringType(self._name())
-        if isinstance(_WORDS[word], DecimalType) and self._accept("("):
+            return types.StringType(self._name())
+        if isinstance(_WORDS[word], types.DecimalType) and self._accept("("):
             return self._decimal()
         return _WORDS[word]
 
-    def _nested(self, word: str, depth: int) -> DataType:
+    def _nested(self, word: str, depth: int) -> types.DataType:
         self._expect("<")
-        kind: DataType
+        kind: types.DataType
         if word == "struct":
             # An empty struct is legal.
-            kind = StructType([] if self._peek() == ">" else self._fields(depth))
+            kind = types.StructType([] if self._peek() == ">" else self._fields(depth))
         elif word == "array":
-            kind = ArrayType(self._type(depth))
+            kind = types.ArrayType(self._type(depth))
         else:
             before = self._at
             key = self._type(depth)
-            if not isinstance(key, StringType):
+            if not isinstance(key, types.StringType):
                 self._at = before
                 raise self._wrong("The keys of a map are STRING, as they are in JSON")
             self._expect(",")
-            kind = MapType(key, self._type(depth))
+            kind = types.MapType(key, self._type(depth))
         self._expect(">")
         return kind
 
@@ -201,7 +182,7 @@ class _Parser:
         self._number()
         self._expect(")")
 
-    def _decimal(self) -> DecimalType:
+    def _decimal(self) -> types.DecimalType:
         before = self._at
         precision, scale = self._number(), 0
         if self._accept(","):
@@ -210,7 +191,7 @@ class _Parser:
         if not (1 <= precision <= 38 and scale <= precision):
             self._at = before
             raise self._wrong("A decimal has 1 to 38 digits, including those after the point")
-        return DecimalType(precision, scale)
+        return types.DecimalType(precision, scale)
 
     def _number(self) -> int:
         digits = self._take("name", "a number")

@@ -126,7 +126,6 @@ class OptionReader:
         }
 
     def wrong(self, option: str, remedy: str) -> OptionError:
-        """Return the error about an invalid value."""
         return invalid(option, self.values[option], remedy)
 
     def refuse_together(self, first: str, second: str, remedy: str) -> None:
@@ -136,7 +135,6 @@ class OptionReader:
 
 
 def invalid(option: str, text: str, remedy: str) -> OptionError:
-    """Return the error about an invalid value."""
     return OptionError(f"Option {option!r} is {text!r}.", remedy=remedy)
 
 
@@ -162,7 +160,6 @@ def choice(*words: str) -> Kind[str]:
 
 
 def boolean(*, default: bool) -> Kind[bool]:
-    """Return a kind whose values are true and false."""
     return choice(*(("true", "false") if default else ("false", "true"))).then("true".__eq__)
 
 

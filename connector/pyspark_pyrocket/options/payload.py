@@ -135,7 +135,6 @@ class Payload:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Payload":
-        """Read the options for columns and for decoding bodies."""
         value_format = given.read(_VALUE_FORMAT)
         _check_belongs(given, value_format)
         mode = given.read(_MODE, _MODES_OF_JSON if value_format == JSON else None)

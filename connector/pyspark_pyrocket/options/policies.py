@@ -72,7 +72,6 @@ class LossPolicy:
 
     @property
     def fails(self) -> bool:
-        """Whether a loss fails the query."""
         return self.policy == FAIL
 
 

@@ -163,14 +163,12 @@ class TimeChoice:
         )
 
     def moments(self) -> list[Timestamp]:
-        """Return all given times."""
         if self.moment is not None:
             return [self.moment]
         brokers = [each for by_broker in self.queues.values() for each in by_broker.values()]
         return [moment for queues in brokers for moment in queues.values()]
 
     def describe(self) -> str:
-        """Return what the user wrote, for a log line."""
         return f"the given {self.option}"
 
 
@@ -186,7 +184,6 @@ class CommittedOffsets:
     without: int = EARLIEST
 
     def describe(self) -> str:
-        """Return what the user wrote, for a log line."""
         return f"the committed offsets of group {self.group}"
 
 
@@ -197,7 +194,6 @@ class LastMessages:
     count: int
 
     def describe(self) -> str:
-        """Return what the user wrote, for a log line."""
         return f"the last {self.count} messages of each queue"
 
 

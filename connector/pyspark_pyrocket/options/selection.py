@@ -60,7 +60,6 @@ class Selection:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "Selection":
-        """Read the filter."""
         given.refuse_together("tags", "subExpression", "They are the same option: keep one.")
         option = "subExpression" if "subExpression" in given else "tags"
         tags, sql = given.text(option), given.text("sql")
@@ -81,7 +80,6 @@ class Selection:
         return selection
 
     def describe(self) -> str:
-        """Return the filter for a log line."""
         by = [f"tags {self.tags}"] if self.where.tags is not None else []
         by += [f"sql {self.sql}"] if self.sql else []
         return " and ".join(by)
@@ -161,7 +159,6 @@ class KeyLookup:
 
     @classmethod
     def parse(cls, given: OptionReader) -> "KeyLookup":
-        """Read the keys or ids to look up."""
         given.refuse_together("keys", "msgId", "An id alone identifies a message: keep one.")
         for option in ("keys", "msgId"):
             if given.text("view", "messages").lower() != "messages":
@@ -174,7 +171,6 @@ class KeyLookup:
         return bool(self.keys or self.ids)
 
     def describe(self) -> str:
-        """Return what is looked up, for a log line."""
         words, kind = (self.keys, "key") if self.keys else (self.ids, "id")
         return f"{len(words)} {kind}{'s' if len(words) > 1 else ''}"
 

@@ -64,7 +64,6 @@ def known_options(given: Mapping[str, str], query: str) -> dict[str, str]:
 
 
 def names_for(query: str) -> list[str]:
-    """Return the names of the options of this kind of query."""
     return [option.name for option in TABLE if option.serves(query)]
 
 

@@ -1,7 +1,7 @@
 """The topics and queues that a read covers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,12 +67,10 @@ def _parse_topic(option: str, text: str) -> str:
     return text
 
 
-_NO_NAMES: tuple[str, ...] = ()
-
 _SUBSCRIBE = Option(
     "subscribe",
     READS,
-    Kind("text", _parse_names, _NO_NAMES),
+    Kind("text", _parse_names, tuple[str, ...]()),
     "The topics to read, separated by commas.",
     "one of these four",
 )
@@ -143,7 +141,6 @@ class SubscribedTopics:
         return cls(topics, wait, given.read(_SUBSCRIBE_PATTERN), queues)
 
     def covers(self, topic: str) -> bool:
-        """Return whether a topic of this name is read."""
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self._names
@@ -151,8 +148,3 @@ class SubscribedTopics:
     @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(self.topics)
-
-    def chosen(self, topic: str, queues: Iterable[int]) -> list[int]:
-        """Return the queues of a topic that are read."""
-        wanted = self.queues.get(topic)
-        return [queue for queue in queues if wanted is None or queue in wanted]

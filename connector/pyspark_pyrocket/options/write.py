@@ -26,7 +26,6 @@ class WriteOptions(CreationOptions, DeliveryOptions, EncodingOptions):
 
     @classmethod
     def parse(cls, request: Request, *, streaming: bool = False) -> "WriteOptions":
-        """Read and check the options of a batch or streaming write."""
         path, given = given_options(request, SINK)
         check_creates(given)
         values = given.read_fields(cls)

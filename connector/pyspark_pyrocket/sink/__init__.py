@@ -3,7 +3,6 @@
 columns, kafka_rows         a DataFrame's columns → those of messages; null bodies, binary keys
 prepare, sink_checkpoint    preparation on the driver; the store's id in a query's checkpoint
 task_rows, batch_identity   writing the rows of one task; recognising a repeated write
-direct_writer               at-least-once: tasks append
 staged_writer               exactly-once: tasks stage, and the driver publishes
-writer                      the writer for the option `delivery`
+writer                      the writer for `delivery`; at-least-once: tasks append
 """

@@ -12,25 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyrocket.errors import MessageError, SchemaError
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from pyspark_pyrocket.arrow_types import arrow_type
-from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS
+from pyspark_pyrocket.columns.messages import COLUMNS, HEADERS, unknown_column
 from pyspark_pyrocket.json.encode import json_objects, json_text
 from pyspark_pyrocket.options.payload import BASE64, EMPTY, FAIL, TEXT_KEY
-from pyspark_pyrocket.options.table import nearest
 from pyspark_pyrocket.sink.kafka_rows import (
     encode_keys,
     is_utf8,
@@ -39,26 +26,26 @@ from pyspark_pyrocket.sink.kafka_rows import (
     text_of_keys,
 )
 
-_TEXT, _BYTES = StringType(), BinaryType()
+_TEXT, _BYTES = types.StringType(), types.BinaryType()
 _COLLATION = re.compile(r" collate \w+")
-_NUMBER = (IntegerType(), LongType())
+_NUMBER = (types.IntegerType(), types.LongType())
 
-_SENT: dict[str, tuple[str, tuple[DataType, ...]]] = {
+_SENT: dict[str, tuple[str, tuple[types.DataType, ...]]] = {
     "body": ("body", (_TEXT, _BYTES)),
     "value": ("body", (_TEXT, _BYTES)),
     "topic": ("topic", (_TEXT,)),
     "tags": ("tags", (_TEXT,)),
-    "keys": ("keys", (_TEXT, ArrayType(_TEXT))),
+    "keys": ("keys", (_TEXT, types.ArrayType(_TEXT))),
     "key": ("keys", (_TEXT, _BYTES)),
-    "properties": ("properties", (MapType(_TEXT, _TEXT),)),
+    "properties": ("properties", (types.MapType(_TEXT, _TEXT),)),
     "headers": ("properties", (HEADERS,)),
     "queueId": ("queueId", _NUMBER),
     "partition": ("queueId", _NUMBER),
     "shardingKey": ("shardingKey", (_TEXT,)),
-    "flag": ("flag", (IntegerType(),)),
-    "delayLevel": ("delayLevel", (IntegerType(),)),
+    "flag": ("flag", (types.IntegerType(),)),
+    "delayLevel": ("delayLevel", (types.IntegerType(),)),
     "delay": ("delay", (_TEXT,)),
-    "deliverTimestamp": ("deliverTimestamp", (TimestampType(),)),
+    "deliverTimestamp": ("deliverTimestamp", (types.TimestampType(),)),
 }
 """Column of the DataFrame → the column of messages, and the types it may have."""
 
@@ -95,7 +82,7 @@ class JsonBody:
     whole: bool = False
 
 
-def plan_columns(schema: StructType, topic: str) -> SinkColumns:
+def plan_columns(schema: types.StructType, topic: str) -> SinkColumns:
     """Return the DataFrame's column for each column of messages. Raises SchemaError.
 
     topic: the value of the option, or an empty string.
@@ -112,7 +99,7 @@ def plan_columns(schema: StructType, topic: str) -> SinkColumns:
 
 
 def plan_json(
-    schema: StructType, topic: str, value_column: str = ""
+    schema: types.StructType, topic: str, value_column: str = ""
 ) -> tuple[SinkColumns, JsonBody]:
     """Return the columns of messages, and the others as the JSON body. Raises SchemaError.
 
@@ -150,7 +137,7 @@ def _is_inside(name: str, value_column: str) -> bool:
     return name.lower() not in {sent.lower() for sent in _SENT}
 
 
-def _json_body(inside: Mapping[int, StructField], *, whole: bool) -> JsonBody:
+def _json_body(inside: Mapping[int, types.StructField], *, whole: bool) -> JsonBody:
     names = tuple(field.name for field in inside.values())
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -162,9 +149,9 @@ def _json_body(inside: Mapping[int, StructField], *, whole: bool) -> JsonBody:
     return JsonBody(names, tuple(inside), whole)
 
 
-def _check_json(field: StructField, *, whole: bool) -> None:
+def _check_json(field: types.StructField, *, whole: bool) -> None:
     kind = field.dataType
-    if whole and not isinstance(kind, StructType):
+    if whole and not isinstance(kind, types.StructType):
         raise SchemaError(
             f"Column {field.name!r} is {kind.simpleString()}, but 'valueColumn' needs a struct.",
             remedy=f"Select struct(...) AS {field.name}.",
@@ -180,26 +167,28 @@ def _check_json(field: StructField, *, whole: bool) -> None:
         ) from None
 
 
-def _without_void(kind: DataType) -> DataType:
+def _without_void(kind: types.DataType) -> types.DataType:
     """Replace void, also inside structs, with a type that Arrow knows.
 
     Void inside arrays and maps is kept and so rejected: Spark passes corrupt data for it.
     """
-    if isinstance(kind, NullType):
+    if isinstance(kind, types.NullType):
         return _TEXT
-    if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _without_void(each.dataType)) for each in kind])
+    if isinstance(kind, types.StructType):
+        return types.StructType(
+            [types.StructField(each.name, _without_void(each.dataType)) for each in kind]
+        )
     return kind
 
 
-def _matched(fields: Iterable[tuple[int, StructField]]) -> dict[str, SinkColumn]:
+def _matched(fields: Iterable[tuple[int, types.StructField]]) -> dict[str, SinkColumn]:
     chosen: dict[str, SinkColumn] = {}
     for position, field in fields:
         name = _known_name(field)
         if name in _IGNORED:
             continue
-        sent, types = _SENT[name]
-        spark_type = _check_type(field, types)
+        sent, allowed = _SENT[name]
+        spark_type = _check_type(field, allowed)
         if sent in chosen:
             raise SchemaError(
                 f"Columns {chosen[sent].source!r} and {name!r} are the same column of messages.",
@@ -220,31 +209,28 @@ def _with_topic(chosen: SinkColumns, topic: str) -> SinkColumns:
     return {sent: column for sent, column in chosen.items() if not (topic and sent == "topic")}
 
 
-def _known_name(field: StructField) -> str:
+def _known_name(field: types.StructField) -> str:
     name = {known.lower(): known for known in (*_SENT, *_IGNORED)}.get(field.name.lower())
     if name is not None:
         return name
-    near = nearest(field.name, _SENT)
-    raise SchemaError(
-        f"A message has no column {field.name!r}.",
-        remedy=(f"Did you mean {near!r}? " if near else "")
-        + f"The sink takes {', '.join(_SENT)}. Put other columns into the body, for example "
-        "with to_json(struct(*)) AS body, or with the option valueFormat=json.",
-        code="COLUMN_UNKNOWN",
+    remedy = (
+        f"The sink takes {', '.join(_SENT)}. Put other columns into the body, for example "
+        "with to_json(struct(*)) AS body, or with the option valueFormat=json."
     )
+    raise unknown_column(f"A message has no column {field.name!r}.", field.name, _SENT, remedy)
 
 
-def _check_type(field: StructField, types: tuple[DataType, ...]) -> DataType:
+def _check_type(field: types.StructField, kinds: tuple[types.DataType, ...]) -> types.DataType:
     # `simpleString` omits nullability, which is checked row by row. A collation does not matter.
-    allowed = {each.simpleString(): each for each in types}
-    found = _COLLATION.sub("", field.dataType.simpleString())
-    if found not in allowed:
+    allowed = {kind.simpleString(): kind for kind in kinds}
+    given = _COLLATION.sub("", field.dataType.simpleString())
+    if given not in allowed:
         raise SchemaError(
             f"Column {field.name!r} is {field.dataType.simpleString()}.",
             remedy=f"It has to be {' or '.join(allowed)}: cast it.",
             code="COLUMN_TYPE",
         )
-    return allowed[found]
+    return allowed[given]
 
 
 def send_batch(

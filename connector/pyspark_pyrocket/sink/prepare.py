@@ -13,6 +13,7 @@ from pyrocket.errors import (
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.delivery import ACCEPT, AT_LEAST_ONCE
+from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.payload import BASE64
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
@@ -117,7 +118,7 @@ def _begin(sink: SinkPlan, *, create: bool, recorded: str = "") -> str:
     # recovery after a crash, the driver handles that here instead of several tasks at once.
     config = StoreConfig(
         dir_mode=options.directory_mode,
-        retention=retention.for_creation() if retention and create else None,
+        retention=retention.retention if retention and create else None,
     )
     opened = sink.target.of_store(None).open_sink(create=create, config=config)
     try:
@@ -187,11 +188,10 @@ def _plan(schema: StructType, options: WriteOptions) -> tuple[SinkColumns, JsonB
     else:
         columns = plan_columns(schema, options.topic)
     if options.key_encoding == BASE64 and "keys" in columns and columns["keys"].source != "key":
-        raise OptionError(
+        raise conflict(
             "Option 'keyEncoding' is base64, but there is a column 'keys'.",
-            remedy="It applies to the column 'key', which holds one key of any bytes: rename the "
+            "It applies to the column 'key', which holds one key of any bytes: rename the "
             "column, or remove the option.",
-            code="OPTION_CONFLICT",
         )
     return columns, body
 

@@ -50,7 +50,6 @@ class StagedWriter(DataSourceArrowWriter):
         self._batch = batch_of_write(sink.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of one task."""
         return stage_rows(self._sink, self._batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -98,29 +97,28 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
             publish(sink, agreed(batches, batchId), _all_staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove the staged rows of the tasks that reported them."""
         discard(self._sink, messages)
 
 
 def stage_rows(sink: SinkPlan, batch: SinkBatch, batches: Iterator[pa.RecordBatch]) -> RowsStaged:
     """Stage all rows of a task, in order; an error names the row and the task."""
     freeze_imports()
-    some = with_rows(batches)
-    if some is None:
+    filled = with_rows(batches)
+    if filled is None:
         return RowsStaged(batch, None)
     sink = settle_store(sink, batch.batch)
     context = TaskContext.get()
     partition, attempt = (
         (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
     )
-    with closing(open_for_staging(sink)) as store:
-        stager = store.stage(batch, partition=partition, attempt=attempt)
-        with stager:
-            _, left_out = send_rows(
-                sink, some, stager.append, lambda _: "Nothing of this write is visible."
-            )
-            stager.leave_out(left_out)
-            return RowsStaged(batch, stager.finish())
+    with (
+        closing(open_for_staging(sink)) as store,
+        store.stage(batch, partition=partition, attempt=attempt) as stager,
+    ):
+        invisible = "Nothing of this write is visible."
+        _, left_out = send_rows(sink, filled, stager.append, lambda _: invisible)
+        stager.leave_out(left_out)
+        return RowsStaged(batch, stager.finish())
 
 
 def publish(sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]) -> None:
@@ -128,8 +126,8 @@ def publish(sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]) -> None:
 
     The store is not shut down cleanly, because the next micro-batch follows soon.
     """
-    some = any(one.rows for one in staged)
-    store = open_for_writing(sink) if some else open_for_staging(sink)
+    has_rows = any(task.rows for task in staged)
+    store = open_for_writing(sink) if has_rows else open_for_staging(sink)
     try:
         if sink.checkpoint is not None:
             sink.checkpoint.record(sink.store, sink.target.broker)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyrocket import LookupRequest, StoreConfig
-from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.json.decode import BadRecord, OnBad
+from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import MESSAGES
 from pyspark_pyrocket.transport.interface import BrokerTarget, Target
@@ -58,16 +58,14 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
     if not topic:
         return
     if options.subscription.covers(topic):
-        raise OptionError(
+        raise conflict(
             f"Option 'badRecordsTopic' is {topic!r}, which this query reads.",
-            remedy="Bad records would be read again and again: name another topic.",
-            code="OPTION_CONFLICT",
+            "Bad records would be read again and again: name another topic.",
         )
     if options.view != MESSAGES:
-        raise OptionError(
+        raise conflict(
             f"Option 'badRecordsTopic' is given with view={options.view}.",
-            remedy="It applies only to messages of topics: remove it.",
-            code="OPTION_CONFLICT",
+            "It applies only to messages of topics: remove it.",
         )
     for one in target.open_source().by_broker().values():
         # Opened for writing even if the topic exists: if a broker holds the store, the query fails

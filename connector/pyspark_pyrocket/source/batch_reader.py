@@ -179,5 +179,4 @@ class RocketReader(DataSourceReader):
         return view_partitions(source, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the rows of one task."""
         return read_partition(partition, self._projection, self._options)

@@ -53,15 +53,12 @@ class Offsets(dict[MessageQueue, int]):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of the queues."""
         return topics_of(self)
 
     def of_topics(self, topics: Container[str]) -> "Offsets":
-        """Return the numbers of the queues of these topics."""
         return Offsets({queue: value for queue, value in self.items() if queue.topic in topics})
 
     def of_broker(self, broker: str) -> "Offsets":
-        """Return the numbers of the queues of a broker."""
         return Offsets({queue: value for queue, value in self.items() if queue.broker == broker})
 
     def merge(self, newer: Mapping[MessageQueue, int]) -> "Offsets":
@@ -93,7 +90,6 @@ class Offsets(dict[MessageQueue, int]):
         return Offsets({queue: at for queue, at in self.items() if older.get(queue) != at})
 
     def total(self) -> int:
-        """Return the sum of all numbers."""
         return sum(self.values())
 
 

@@ -198,7 +198,6 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions(source, self._options, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of one task."""
         return read_partition(partition, self._projection, self._options)
 
     def commit(self, end: Json) -> None:
@@ -255,28 +254,24 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LOG.info("%s", note)
         LOG.info(
             "a new query on %s in %s starts at %s: %s will be read, %s",
-            some_of(offset.topics),
-            source.target.describe(),
-            self._options.span.starting.describe(),
-            counted(self._messages_after(offset, source), "existing message"),
-            self._options.admission.describe(),
+            *self._beginning(offset, source, "existing message"),
         )
 
     def _log_resumption(self, offset: StreamOffset, source: MessageSource) -> None:
         LOG.info(
             "resuming from the checkpoint on %s in %s; the configured start (%s) is ignored: %s "
             "will be read, %s",
-            some_of(offset.topics),
-            source.target.describe(),
-            self._options.span.starting.describe(),
-            counted(self._messages_after(offset, source), "message"),
-            self._options.admission.describe(),
+            *self._beginning(offset, source, "message"),
         )
 
-    def _messages_after(self, offset: StreamOffset, source: MessageSource) -> int:
-        """Return the number of messages after an offset, in topics that still exist."""
+    def _beginning(self, offset: StreamOffset, source: MessageSource, noun: str) -> Iterator[str]:
+        yield some_of(offset.topics)
+        yield source.target.describe()
+        yield self._options.span.starting.describe()
+        # The number of messages after the offset, in topics that still exist.
         bounds = read_bounds(source, self._options, known=offset.topics)
-        return Offsets.ends(bounds).minus(offset.offsets).total()
+        yield counted(Offsets.ends(bounds).minus(offset.offsets).total(), noun)
+        yield self._options.admission.describe()
 
 
 @called_by_spark
@@ -287,19 +282,15 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Raise the error of the query."""
         raise self._error
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Raise the error of the query."""
         raise self._error
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Raise the error of the query."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error of the query."""
         raise self._error
 
 

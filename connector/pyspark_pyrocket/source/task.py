@@ -9,6 +9,7 @@ log files are cleaned at any time, and a micro-batch may be replayed long after 
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyrocket import (
@@ -40,7 +41,6 @@ from pyspark_pyrocket.source.partitions import (
     Ranges,
     ReadPartition,
     Task,
-    ViewParts,
     small_together,
 )
 from pyspark_pyrocket.transport.interface import Bounds, BrokerSource
@@ -124,14 +124,14 @@ def rows_of(
     if isinstance(work, Ranges):
         yield from _read_ranges(source, work.ranges, columns, options.loss, options.selection)
     elif isinstance(work, Locations):
-        for some in work.locations:
-
-            def scan(locations: MessageLocations, tally: ScanTally) -> Batches:
-                return columns.of_locations(source, locations, tally)
-
-            yield from read_locations(source, some, options.loss, scan)
+        for located in work.locations:
+            scan = partial(columns.of_locations, source)
+            yield from read_locations(source, located, options.loss, scan)
     else:
-        yield from _read_view(source, work, columns)
+        for part in work.parts:
+            yield from source.read_view(
+                part, names, topics=work.topics, verify_crc=columns.verify_crc
+            )
 
 
 def _read_ranges(
@@ -141,11 +141,7 @@ def _read_ranges(
     loss: LossPolicy,
     selection: Selection,
 ) -> Iterator[pa.RecordBatch]:
-    tally = ScanTally()
-
-    def scan(each: QueueRange, counted: ScanTally) -> Batches:
-        return columns.of_range(source, each, counted)
-
+    tally, scan = ScanTally(), partial(columns.of_range, source)
     for few in small_together(ranges):
         batch = columns.of_small_ranges(source, few, tally) if len(few) > 1 else None
         if batch is not None:
@@ -155,13 +151,6 @@ def _read_ranges(
             yield from read_range(source, each, loss, scan, tally)
     if not columns.where.wants_all:
         _log_tally(ranges, selection, tally)
-
-
-def _read_view(source: BrokerSource, work: ViewParts, columns: Columns) -> Iterator[pa.RecordBatch]:
-    for part in work.parts:
-        yield from source.read_view(
-            part, columns.names, topics=work.topics, verify_crc=columns.verify_crc
-        )
 
 
 def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
@@ -189,7 +178,10 @@ def read_range(
     always raises. `tally` counts the records that `scan` has examined.
     """
     if loss.fails:
-        yield from _all_or_nothing(each, scan, tally)
+        try:
+            yield from scan(each, tally)
+        except OffsetOutOfRangeError as error:
+            raise _with_remedy(error) from error
         return
     left = [each]
     while left:
@@ -235,13 +227,6 @@ def _bounds_now(source: BrokerSource, locations: MessageLocations) -> tuple[Mess
     (broker,) = source.by_broker()
     queue = MessageQueue(locations.topic, broker, locations.queue_id)
     return queue, source.queue_bounds([queue])
-
-
-def _all_or_nothing(each: QueueRange, scan: Scan, tally: ScanTally) -> Batches:
-    try:
-        yield from scan(each, tally)
-    except OffsetOutOfRangeError as error:
-        raise _with_remedy(error) from error
 
 
 def _with_remedy(error: OffsetOutOfRangeError) -> OffsetOutOfRangeError:

@@ -21,7 +21,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from pyrocket import check_group_name
 from pyrocket.errors import TopicNotFoundError, TopicRecreatedError
@@ -120,12 +119,7 @@ class BatchCommit:
     def __enter__(self) -> "BatchCommit":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.commit()
 

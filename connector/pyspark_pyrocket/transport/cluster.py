@@ -67,15 +67,9 @@ class ClusterTarget:
     endpoint: Endpoint
     waits: bool = False
 
-    @property
-    def store_id(self) -> None:
-        """None: each broker has a store of its own."""
-        return
-
-    @property
-    def broker(self) -> str:
-        """Empty: this target opens all brokers."""
-        return ""
+    store_id = None
+    broker = ""
+    directory = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -85,16 +79,9 @@ class ClusterTarget:
 
     @property
     def options(self) -> dict[str, str]:
-        """The option `endpoint`."""
         return {"endpoint": ",".join(self.endpoint.addresses)}
 
-    @property
-    def directory(self) -> None:
-        """None: the stores are on the brokers' machines."""
-        return
-
     def describe(self) -> str:
-        """Return the addresses."""
         return f"the brokers of the name server at {','.join(self.endpoint.addresses)}"
 
     def of_store(self, store_id: str | None) -> "ClusterTarget":
@@ -107,7 +94,6 @@ class ClusterTarget:
         return self._directory.find(wanted, self.endpoint.timeout_ms / 1000)
 
     def waiting(self) -> "ClusterTarget":
-        """Return the target that waits for servers that restart, also in new processes."""
         return replace(self, waits=True)
 
     def open_source(self) -> ClusterSource:
@@ -119,13 +105,11 @@ class ClusterTarget:
         return self.open_source()
 
     def close_source(self) -> None:
-        """Close the connections of this process."""
         directory = _directories.pop((os.getpid(), self.endpoint), None)
         if directory is not None:
             directory.close()
 
     def open_own_source(self) -> ClusterSource:
-        """Connect for this caller alone."""
         return self._opened(EndpointTarget.open_own_source)
 
     def open_sink(
@@ -135,7 +119,6 @@ class ClusterTarget:
         return self.of_broker("").open_sink(config=config, create=create, staging=staging)
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
-        """Return the error of a broker's target."""
         return EndpointTarget(self.endpoint).not_shared(reason)
 
     @property

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain
 from typing import TypeVar
 
 from pyrocket import (
@@ -48,12 +47,9 @@ class ClusterSource:
 
     @property
     def target(self) -> Target:
-        """All brokers; the target of a task is that of its broker."""
         return self._target
 
     def within(self, seconds: float, *, lock: float | None = None) -> "ClusterSource":
-        """Return a source of the same brokers whose calls have this deadline each."""
-
         def limited(source: BrokerSource) -> BrokerSource:
             return source.within(seconds, lock=lock)
 
@@ -69,7 +65,6 @@ class ClusterSource:
         return self._sources
 
     def identities(self) -> dict[str, SourceIdentity]:
-        """Return the store of each broker."""
         return _merged(self._of_each(lambda one: one.identities()))
 
     def now_ms(self) -> int:
@@ -77,7 +72,6 @@ class ClusterSource:
         return max(one.now_ms() for one in self._sources.values())
 
     def version(self) -> Hashable:
-        """Return the versions of all brokers."""
         return tuple((name, one.version()) for name, one in self._sources.items())
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
@@ -91,7 +85,6 @@ class ClusterSource:
         return any(waited) or self.version() != version
 
     def is_recovering(self) -> bool:
-        """Return whether a broker's recovery was interrupted."""
         return any(one.is_recovering() for one in self._sources.values())
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -99,10 +92,11 @@ class ClusterSource:
 
         It has an id if only one broker has it. It can be read if this is permitted at all of them.
         """
-        found: dict[str, TopicConfig] = {}
-        for name, topic in chain(*(one.items() for one in self._of_each(lambda one: one.topics()))):
-            found[name] = _joined(found[name], topic) if name in found else topic
-        return found
+        joined: dict[str, TopicConfig] = {}
+        for topics in self._of_each(lambda one: one.topics()):
+            for name, topic in topics.items():
+                joined[name] = _joined(joined[name], topic) if name in joined else topic
+        return joined
 
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError, which names the first broker's nearest."""
@@ -110,19 +104,15 @@ class ClusterSource:
         return found[name] if name in found else next(iter(self._sources.values())).topic(name)
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the range of each read queue at the brokers that have the topics."""
         return self._by_topic(topics, lambda one, some: one.bounds(some))
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the former read queues at the brokers that have the topics."""
         return self._by_topic(topics, lambda one, some: one.retired(some))
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of any queues."""
         return self._by_queue(queues, lambda one, some: one.queue_bounds(some))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time."""
         return self._by_queue(
             times_ms, lambda one, some: one.offsets_at({queue: times_ms[queue] for queue in some})
         )
@@ -130,25 +120,21 @@ class ClusterSource:
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Return the queues that recoveries of their brokers have truncated."""
         return self._by_queue(queues, lambda one, some: one.truncations(epochs, some))
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return the place and size of each range in its broker's log."""
         brokers = [each.queue.broker for each in ranges]
         return self._in_order(brokers, ranges, lambda one, some: one.sizes(some))
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        """Split ranges by size."""
         brokers = [each.queue.broker for each, _ in splits]
         return self._in_order(brokers, splits, lambda one, some: one.split_at_bytes(some))
 
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        """Return the offsets that a group has committed at all brokers."""
         return _merged(self._of_each(lambda one: one.committed(group, topics)))
 
     def commit(
@@ -173,7 +159,6 @@ class ClusterSource:
         return any(delivered)
 
     def close(self) -> None:
-        """Close the sources of all brokers."""
         for one in self._sources.values():
             one.close()
 
@@ -196,10 +181,9 @@ class ClusterSource:
         queues: Collection[MessageQueue],
         ask: Callable[[BrokerSource, list[MessageQueue]], Mapping[MessageQueue, _Value]],
     ) -> dict[MessageQueue, _Value]:
-        sources = self.by_broker({queue.broker for queue in queues})
-        parts = side_by_side(lambda name, some: ask(sources[name], some), _grouped(queues))
-        found = _merged(parts.values())
-        return {queue: found[queue] for queue in (*queues, *found) if queue in found}
+        parts = self._of_their_brokers([queue.broker for queue in queues], queues, ask)
+        values = _merged(parts.values())
+        return {queue: values[queue] for queue in (*queues, *values) if queue in values}
 
     def _of_each(self, ask: Callable[[BrokerSource], _Value]) -> Collection[_Value]:
         return side_by_side(lambda _, one: ask(one), self._sources).values()
@@ -211,12 +195,19 @@ class ClusterSource:
         ask: Callable[[BrokerSource, list[_Item]], Sequence[_Value]],
     ) -> list[_Value]:
         """Ask each broker for its items; return the values in the order of the items."""
+        parts = self._of_their_brokers(brokers, items, ask)
+        values = {broker: iter(part) for broker, part in parts.items()}
+        return [next(values[broker]) for broker in brokers]
+
+    def _of_their_brokers(
+        self,
+        brokers: Collection[str],
+        items: Iterable[_Item],
+        ask: Callable[[BrokerSource, list[_Item]], _Value],
+    ) -> dict[str, _Value]:
         sources = self.by_broker(set(brokers))
-        found = side_by_side(
-            lambda name, places: iter(ask(sources[name], [items[at] for at in places])),
-            _places(brokers),
-        )
-        return [next(found[broker]) for broker in brokers]
+        groups = _grouped(brokers, items)
+        return side_by_side(lambda name, group: ask(sources[name], group), groups)
 
 
 def _joined(first: TopicConfig, second: TopicConfig) -> TopicConfig:
@@ -233,15 +224,9 @@ def _merged(parts: Iterable[Mapping[_Item, _Value]]) -> dict[_Item, _Value]:
     return {key: value for part in parts for key, value in part.items()}
 
 
-def _grouped(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    groups: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
-        groups.setdefault(queue.broker, []).append(queue)
+def _grouped(brokers: Iterable[str], items: Iterable[_Item]) -> dict[str, list[_Item]]:
+    """Return the items of each broker."""
+    groups: dict[str, list[_Item]] = {}
+    for broker, item in zip(brokers, items, strict=True):
+        groups.setdefault(broker, []).append(item)
     return groups
-
-
-def _places(brokers: Sequence[str]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for at, broker in enumerate(brokers):
-        places.setdefault(broker, []).append(at)
-    return places

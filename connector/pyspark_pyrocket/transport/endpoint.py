@@ -47,6 +47,8 @@ class EndpointTarget:
     waits: bool = False
     broker: str = ""
 
+    directory = None
+
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities in the broker's first reply that this release knows."""
@@ -55,21 +57,13 @@ class EndpointTarget:
 
     @property
     def options(self) -> dict[str, str]:
-        """The option `endpoint`."""
         return {"endpoint": ",".join(self.endpoint.addresses)}
 
-    @property
-    def directory(self) -> None:
-        """None: the store is on the broker's machine."""
-        return
-
     def describe(self) -> str:
-        """Return the addresses."""
         name = f" {self.broker}" if self.broker else ""
         return f"the broker{name} at {','.join(self.endpoint.addresses)}"
 
     def of_store(self, store_id: str | None) -> "EndpointTarget":
-        """Return the target that reads only this store; with None, any store."""
         return replace(self, store_id=store_id)
 
     def of_broker(self, name: str, earlier: str = "") -> "EndpointTarget":
@@ -97,13 +91,11 @@ class EndpointTarget:
         return self.open_source()
 
     def close_source(self) -> None:
-        """Close the connection of this process, if there is one."""
         source = _open.pop((os.getpid(), self.endpoint, self.broker), None)
         if source is not None:
             source.close()
 
     def open_own_source(self) -> "EndpointSource":
-        """Connect for this caller alone."""
         return self._checked(self._connect())
 
     def open_sink(
@@ -140,7 +132,6 @@ class EndpointTarget:
         return source
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
-        """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
             f"A task on {socket.gethostname()} uses {self.describe()} like the driver, but"
             f" {reason}.",
@@ -179,15 +170,12 @@ class EndpointSource(RemoteSource):
 
     @property
     def target(self) -> EndpointTarget:
-        """The broker, and the store that it serves."""
         return EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
-        """Return this source, by the name of its broker."""
         return {self.hello.broker: self}
 
     def within(self, seconds: float, *, lock: float | None = None) -> "EndpointSource":
-        """Return a source of the same connection whose calls have this deadline."""
         client = self.client.within(seconds)
         return EndpointSource(self._endpoint, client, self.watch, self._broker)
 

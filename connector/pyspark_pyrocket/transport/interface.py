@@ -70,7 +70,6 @@ class Target(Protocol):
     @property
     def capabilities(self) -> Collection[Capability]:
         """What this transport supports."""
-        ...
 
     @property
     def store_id(self) -> str | None:
@@ -78,30 +77,24 @@ class Target(Protocol):
 
         None on the driver, where a target opens any store.
         """
-        ...
 
     @property
     def broker(self) -> str:
         """The name of the only broker that this target opens; empty if it opens any."""
-        ...
 
     @property
     def options(self) -> Mapping[str, str]:
         """The options of a read that name this target, without secrets."""
-        ...
 
     @property
     def directory(self) -> str | None:
         """The store's directory, absolute; None if the store is not a directory here."""
-        ...
 
     def describe(self) -> str:
         """Return the name of the place in errors and log lines."""
-        ...
 
     def of_store(self, store_id: str | None) -> "Target":
         """Return the target that opens only this store; with None, any store."""
-        ...
 
     def of_broker(self, name: str, earlier: str = "") -> "BrokerTarget":
         """Return the target of one broker.
@@ -110,7 +103,6 @@ class Target(Protocol):
         both. The target of a single broker opens only `name` then, if given. Raises TransportError
         if the broker cannot be found.
         """
-        ...
 
     def waiting(self) -> "Target":
         """Return the target of a query that has reached the store before.
@@ -118,7 +110,6 @@ class Target(Protocol):
         If a new process cannot reach a server, this target waits until the deadline of the call,
         because the server may be restarting. Otherwise a wrong address is reported soon.
         """
-        ...
 
     def open_source(self) -> "MessageSource":
         """Return the source that this process keeps open for all callers.
@@ -126,19 +117,15 @@ class Target(Protocol):
         Raises StoreNotFoundError; with a `store_id`, StoreNotSharedError if the store is missing
         or a different one.
         """
-        ...
 
     def find_source(self) -> "MessageSource | None":
         """Return the result of `open_source`, or None if the store does not exist."""
-        ...
 
     def close_source(self) -> None:
         """Close the source that this process keeps open, if any."""
-        ...
 
     def open_own_source(self) -> "MessageSource":
         """Open a source, which the caller closes. Raises the same errors as `open_source`."""
-        ...
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
@@ -153,11 +140,9 @@ class Target(Protocol):
 
         Raises the same errors as `open_source`, and StoreLockedError.
         """
-        ...
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
         """Return the error for a task that does not find the driver's store."""
-        ...
 
 
 class BrokerTarget(Target, Protocol):
@@ -165,15 +150,12 @@ class BrokerTarget(Target, Protocol):
 
     def of_store(self, store_id: str | None) -> "BrokerTarget":
         """Return the target that opens only this store; with None, any store."""
-        ...
 
     def waiting(self) -> "BrokerTarget":
         """Return the target of a query that has reached the store before."""
-        ...
 
     def open_source(self) -> "BrokerSource":
         """Return the source that this process keeps open for all callers."""
-        ...
 
 
 class MessageSource(SourceCalls, Protocol):
@@ -182,7 +164,6 @@ class MessageSource(SourceCalls, Protocol):
     @property
     def target(self) -> Target:
         """The target of this source; that of one broker opens only the store of this source."""
-        ...
 
     def within(self, seconds: float, *, lock: float | None = None) -> "MessageSource":
         """Return a source of the same stores whose calls have this deadline.
@@ -192,7 +173,6 @@ class MessageSource(SourceCalls, Protocol):
             lock: The longest wait for the write lock of a directory, by default `seconds`. A broker
                 waits for the lock of its store itself.
         """
-        ...
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, "BrokerSource"]:
         """Return the source of each broker by name; the source of one broker returns itself.
@@ -200,21 +180,18 @@ class MessageSource(SourceCalls, Protocol):
         The source of several brokers waits until the `expected` ones can be found, and includes
         them from then on. Raises TransportError for one that cannot be found.
         """
-        ...
 
     def version(self) -> Hashable:
         """Return a value that equals an earlier one if nothing has changed since.
 
         The call needs no round trip: a transport over a network is notified of changes.
         """
-        ...
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Return True when the version differs from `version`, or False after `seconds`.
 
         Returns False immediately if the transport is not notified of changes.
         """
-        ...
 
 
 class BrokerSource(MessageSource, BrokerCalls, Protocol):
@@ -223,11 +200,9 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
     @property
     def target(self) -> BrokerTarget:
         """The target for the tasks: it opens only the store of this source."""
-        ...
 
     def within(self, seconds: float, *, lock: float | None = None) -> "BrokerSource":
         """Return a source of the same store whose calls have this deadline."""
-        ...
 
     def slices(
         self,
@@ -242,7 +217,6 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         is valid until the next one is requested. Raises OffsetOutOfRangeError if messages were
         deleted, and RecordDamagedError.
         """
-        ...
 
     def joined_slice(
         self,
@@ -256,7 +230,6 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         Returns None if they are too large together, or if one of them has to be read alone to
         determine what is wrong with it.
         """
-        ...
 
     def slices_at(
         self,
@@ -266,7 +239,6 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
         """Yield the messages at these locations that match `where`. Raises as `slices` does."""
-        ...
 
     def read_view(
         self,
@@ -277,7 +249,6 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         verify_crc: bool,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
-        ...
 
 
 class RowStager(Protocol):
@@ -296,15 +267,12 @@ class RowStager(Protocol):
         self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
     ) -> int:
         """Stage all rows, or none; return their number. Parameters are those of the sink."""
-        ...
 
     def leave_out(self, rows: int) -> None:
         """Record the number of rows of the task that are not written."""
-        ...
 
     def finish(self) -> Staged:
         """Return what the driver publishes."""
-        ...
 
 
 class MessageSink(Protocol):
@@ -313,23 +281,19 @@ class MessageSink(Protocol):
     @property
     def store_id(self) -> str:
         """The uuid of the store, known since the sink was opened."""
-        ...
 
     @property
     def retention(self) -> Retention | None:
         """How long messages are kept, as of opening the sink; None means forever."""
-        ...
 
     def within(self, seconds: float) -> "MessageSink":
         """Return a sink of the same store whose calls have this deadline.
 
         Both share what is open: closing one closes the other.
         """
-        ...
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, a missing one is created. Raises TopicNotFoundError."""
-        ...
 
     def append(
         self,
@@ -349,15 +313,12 @@ class MessageSink(Protocol):
             repeat_id: Identifies the append: a second one with the same id appends nothing and
                 returns the first result. If empty, every call appends.
         """
-        ...
 
     def flush(self) -> None:
         """Flush everything appended before; it is durable on return."""
-        ...
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
         """Return the stager for the rows of one task."""
-        ...
 
     def publish(
         self,
@@ -380,15 +341,12 @@ class MessageSink(Protocol):
 
         Raises SinkError; then no row is visible.
         """
-        ...
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Remove staged rows that will not be published."""
-        ...
 
     def close(self, *, clean: bool = True) -> None:
         """Close the sink; with `clean`, the last writer shuts the store down cleanly."""
-        ...
 
 
 def require(target: Target, needed: Mapping[Capability, str]) -> None:

@@ -64,20 +64,16 @@ class PathTarget:
 
     @property
     def options(self) -> dict[str, str]:
-        """The option `path`."""
         return {"path": self.path}
 
     @property
     def directory(self) -> str:
-        """The path."""
         return self.path
 
     def describe(self) -> str:
-        """Return the path."""
         return self.path
 
     def of_store(self, store_id: str | None) -> "PathTarget":
-        """Return the target that opens only this store; with None, any store."""
         return PathTarget(self.path, store_id)
 
     def of_broker(self, name: str, earlier: str = "") -> "PathTarget":
@@ -93,7 +89,6 @@ class PathTarget:
         return self._checked(lambda: _shared_source(self.path))
 
     def find_source(self) -> "PathSource | None":
-        """Return the source of `open_source`, or None if there is no store."""
         try:
             return self.open_source()
         except StoreNotFoundError as error:
@@ -106,7 +101,6 @@ class PathTarget:
         forget(self.path)
 
     def open_own_source(self) -> "PathSource":
-        """Open the store for reading; the caller closes it."""
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
@@ -140,7 +134,6 @@ class PathTarget:
         return side
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
-        """Return the error for a task that does not find the driver's store."""
         return StoreNotSharedError(
             f"A task on {socket.gethostname()} uses {self.path} like the driver, but {reason}.",
             remedy="The directory has to be the same one for the driver and all executors.",
@@ -156,7 +149,6 @@ class PathSource(StoreSource):
 
     @property
     def target(self) -> PathTarget:
-        """The directory, and the store that is there."""
         return PathTarget(str(self.store.path), self.store.uuid)
 
     def within(self, seconds: float, *, lock: float | None = None) -> "PathSource":
@@ -224,16 +216,13 @@ class PathSink:
 
     @property
     def store_id(self) -> str:
-        """The uuid of the store."""
         return self._store.uuid
 
     @property
     def retention(self) -> Retention | None:
-        """The retention of the directory."""
         return self._store.retention
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
-        """Return the topic; with `create`, a missing one is created."""
         if not create or topic in self._store.topics.all():
             return self._store.topics.get(topic)
         count = queues or DEFAULT_QUEUES
@@ -258,12 +247,10 @@ class PathSink:
         return result
 
     def flush(self) -> None:
-        """Flush everything appended before; it is durable on return."""
         with self._deadline():
             self._store.flush()
 
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
-        """Return the stager for the rows of one task."""
         return self._store.sink.stage(batch, partition=partition, attempt=attempt)
 
     def publish(
@@ -275,7 +262,6 @@ class PathSink:
         on_difference: str = "fail",
         on_gap: str = "fail",
     ) -> Published:
-        """Make staged rows visible, all together and durably; a repeat changes nothing."""
         with self._deadline():
             if not anonymous:
                 return self._store.sink.publish(
@@ -287,11 +273,9 @@ class PathSink:
             return self._published[batch]
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove staged rows."""
         self._store.sink.discard(staged)
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store."""
         with self._deadline():
             self._store.close(clean=clean)
 

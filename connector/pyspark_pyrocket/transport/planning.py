@@ -70,15 +70,12 @@ class _BrokerView:
         return self._read
 
     def by_broker(self, expected: Collection[str] = ()) -> "dict[str, _BrokerView]":
-        """Return this view by the name of the broker."""
         return {self._name: self}
 
     def identities(self) -> Mapping[str, SourceIdentity]:
-        """Return the identity of the store."""
         return self._ask().identities
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """Return every topic."""
         self._ask()
         return self._topics
 
@@ -103,7 +100,6 @@ class _BrokerView:
         return by_topic
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of any queues."""
         known = self._known()
         missing = [queue for queue in queues if queue not in known]
         others = self._source.queue_bounds(missing) if missing else {}

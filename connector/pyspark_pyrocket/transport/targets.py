@@ -18,12 +18,10 @@ class TargetOptions(Protocol):
     @property
     def path(self) -> str:
         """The store's directory, absolute; empty with an endpoint."""
-        ...
 
     @property
     def endpoint(self) -> Endpoint:
         """The broker or name servers; without addresses, none is used."""
-        ...
 
 
 def target_of(options: TargetOptions, *, waits: bool = False) -> Target:

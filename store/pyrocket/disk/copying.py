@@ -45,13 +45,11 @@ class Copies:
 
     @property
     def linked_files(self) -> int:
-        """Number of hard-linked files."""
         return len(self._links)
 
     def sync_links(self) -> None:
-        """Flush the linked files."""
         for path in self._links:
-            _sync(path)
+            io.sync_file(path)
 
     def copy(self, source: Path, target: Path, end: int | None = None) -> None:
         """Copy the first `end` bytes of a file; the rest reads as zeros, holes stay holes."""
@@ -150,11 +148,3 @@ def _target_failed(error: OSError, target: Path) -> StoreUnavailableError:
         else "Name a target that can be created, and check its file system.",
         code="WRITE_FAILED",
     )
-
-
-def _sync(path: Path) -> None:
-    descriptor = io.open_file(path, os.O_RDONLY)
-    try:
-        io.sync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -340,7 +340,6 @@ class FileQueue:
         return self._checked(start)[0]
 
     def _close(self, start: int) -> None:
-        """Close a file if it is open."""
         self._checked_in.pop(start, None)
         known = self._open.pop(start, None)
         if known is not None:

@@ -125,6 +125,12 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Flush the data of a file that is not open here."""
+    with io.opened(path, os.O_RDONLY) as descriptor:
+        io.sync(descriptor)
+
+
 def sync_or_fail(descriptor: int) -> None:
     """Flush the file's data. Raises SyncError; the caller then marks the store as failed."""
     try:

@@ -84,7 +84,6 @@ class SharedEvent:
             _futex(self._address, _WAKE_BITSET, sleepers, None, kinds)
 
     def close(self) -> None:
-        """Unmap."""
         if self._map is not None:
             self._words.release()
             self._map.close()
@@ -199,7 +198,6 @@ class EventLock(FileLock):
         self.event.notify(kinds=others)
 
     def close(self) -> None:
-        """Release the lock and close the file."""
         super().close()
         self.event.close()
 
@@ -287,7 +285,6 @@ class WriteLock:
             self._threads.release()
 
     def close(self) -> None:
-        """Close both files."""
         self._mutex.close()
         self._turnstile.close()
 

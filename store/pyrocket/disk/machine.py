@@ -100,7 +100,6 @@ class BootTime(NamedTuple):
 
 
 def boot_time() -> BootTime:
-    """Return the current time."""
     return BootTime(boot_id().hex(), time.clock_gettime_ns(_SINCE_BOOT))
 
 

@@ -180,7 +180,6 @@ def obstacle(error: OSError) -> PyrocketError | None:
 
 
 def linked(path: str | Path) -> StoreDamagedError:
-    """Return the error for a symbolic link in a store."""
     return StoreDamagedError(
         f"{path} is a symbolic link. In a store only the folders commitlog, consumequeue and index"
         " may be links, if link and target belong to the store's owner.",

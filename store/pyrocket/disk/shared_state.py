@@ -298,7 +298,6 @@ class SharedState:
         return [self._fields[at] for at in _PLACE_FIELDS] == self._place()
 
     def close(self) -> None:
-        """Unmap the file."""
         self._fields.release()
         self._map.close()
 

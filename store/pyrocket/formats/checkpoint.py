@@ -37,7 +37,6 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Encode the content of the file."""
     words = (checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
     return b"".join(word.to_bytes(8, "big", signed=True) for word in words).ljust(
         CHECKPOINT_BYTES, b"\0"

@@ -6,12 +6,11 @@ have done since 4.9.4.
 """
 
 import zlib
-from importlib import import_module
-from typing import Any
 
 import pyarrow as pa
 
 from pyrocket.errors import MessageError, StoreDamagedError
+from pyrocket.formats.checksum import fast_zlib
 from pyrocket.formats.record import (
     SYS_COMPRESSED,
     SYS_COMPRESSION_MASK,
@@ -19,12 +18,6 @@ from pyrocket.formats.record import (
     SYS_ZLIB,
     SYS_ZSTD,
 )
-
-try:
-    _inflater: Any = import_module("zlib_ng.zlib_ng")  # Up to five times as fast.
-except ImportError:
-    # Missing in a checkout or zip: zlib is slower and returns the same bytes.
-    _inflater = zlib
 
 COMPRESS_BODY_FROM_BYTES = 4096
 """Bodies of at least this many bytes are deflated, as RocketMQ's clients do."""
@@ -42,7 +35,6 @@ _CODECS = {SYS_LZ4: "lz4", SYS_ZSTD: "zstd"}
 
 
 def deflate(body: bytes) -> bytes:
-    """Compress a body as a client does."""
     return zlib.compress(body, _LEVEL)
 
 
@@ -69,7 +61,7 @@ def inflate(body: bytes, sys_flag: int, longest: int | None = None) -> bytes:
     codec = _CODECS.get(sys_flag & SYS_COMPRESSION_MASK)
     try:
         plain = _read_stream(body, codec, most) if codec else _inflate_zlib(body, most)
-    except (_inflater.error, OSError) as error:
+    except (fast_zlib.error, OSError) as error:
         raise StoreDamagedError(f"a compressed body does not inflate: {error}.") from error
     if len(plain) > most and longest is not None:
         raise LongBodyError
@@ -137,10 +129,10 @@ def _read_stream(body: bytes, codec: str, most: int) -> bytes:
 
 
 def _inflate_zlib(body: bytes, most: int) -> bytes:
-    stream = _inflater.decompressobj()
+    stream = fast_zlib.decompressobj()
     plain: bytes = stream.decompress(body, most + 1)
     if not stream.eof and len(plain) <= most:
-        raise _inflater.error("it ends too early")
+        raise fast_zlib.error("it ends too early")
     return plain
 
 
@@ -150,13 +142,13 @@ def inflated_bytes(body: bytes, most: int) -> int | None:
     The body is inflated in parts, of which none is kept, and only until it has more than `most`
     bytes.
     """
-    stream, length = _inflater.decompressobj(), 0
+    stream, length = fast_zlib.decompressobj(), 0
     try:
         while not stream.eof and length <= most:
             part = stream.decompress(body, _PIECE_BYTES)
             body, length = stream.unconsumed_tail, length + len(part)
             if not part and not body and not stream.eof:
                 return None
-    except _inflater.error:
+    except fast_zlib.error:
         return None
     return length

@@ -58,7 +58,6 @@ def int_keys(table: Mapping[str, Any]) -> dict[int, int]:
 
 
 def text_keys(table: Mapping[int, Any]) -> dict[str, Any]:
-    """Return the map with its keys as text."""
     return {str(key): value for key, value in table.items()}
 
 

@@ -85,15 +85,12 @@ class Geometry:
 
     @property
     def file_bytes(self) -> int:
-        """The length of each file."""
         return self.item_position(self.items)
 
     def slot_position(self, slot: int) -> int:
-        """Return the position of a slot in the file."""
         return HEADER_BYTES + SLOT_BYTES * slot
 
     def item_position(self, item: int) -> int:
-        """Return the position of an item in the file."""
         return HEADER_BYTES + SLOT_BYTES * self.slots + ITEM_BYTES * item
 
     @staticmethod
@@ -115,7 +112,6 @@ class IndexHeader:
     count: int = 0
 
     def encode(self) -> bytes:
-        """Encode the header."""
         return np.array(tuple(vars(self).values()), HEADER).tobytes()
 
     @staticmethod
@@ -126,7 +122,6 @@ class IndexHeader:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Return the keyHash of a key."""
     value = abs(java_hash(f"{topic}#{key}"))
     return value if value <= _INT_MAX else 0
 

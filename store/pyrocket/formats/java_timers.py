@@ -51,7 +51,6 @@ class TimerCheck:
 
 
 def encode_timer_check(check: TimerCheck) -> bytes:
-    """Return the content of the file."""
     fields = check.read_ms, check.log_position, check.queue_offset, check.queue_offset
     content = b"".join(field.to_bytes(8, "big", signed=True) for field in fields)
     return content.ljust(TIMER_CHECK_BYTES, b"\0")
@@ -153,7 +152,6 @@ def units_per_file(file_bytes: int) -> int:
 
 
 def chain(units: Units, places: Ints) -> None:
-    """Set `previous` of the units at these positions."""
     times = slot_times(units)
     order = np.lexsort((places, times))
     same = times[order][1:] == times[order][:-1]

@@ -135,7 +135,6 @@ class PropertyColumns:
 
     @property
     def names(self) -> set[str]:
-        """The names of all properties."""
         return set(self._coded[1] if self._alike is None else self._alike)
 
     def column(self, name: str) -> pa.StringArray:

@@ -71,7 +71,6 @@ def delivery_id(handle: str) -> str:
 
 
 def new_key() -> bytes:
-    """Return a key for a store."""
     return secrets.token_bytes(KEY_BYTES)
 
 

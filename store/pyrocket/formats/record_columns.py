@@ -196,7 +196,7 @@ def build_columns(
     if not _BODIES.isdisjoint(columns):
         decoder.inflate()
     if verify_crc:
-        decoder.check_crc()
+        check_crcs(decoder.fields)
     arrays = [_BUILDERS[name](decoder) for name in columns]
     schema = pa.schema([(name, SCAN_COLUMNS[name]) for name in columns])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -219,9 +219,6 @@ class _Decoder:
         self.bodies = plain_bodies(self.fields, PLAIN_BYTES)
         if len(self.bodies) < len(self.fields):
             self.fields = self.fields.head(len(self.bodies))
-
-    def check_crc(self) -> None:
-        check_crcs(self.fields)
 
     def body_text(self) -> pa.StringArray:
         try:

@@ -80,6 +80,10 @@ _SUM = "its lengths do not add up to its size"
 _RESTORE = "Restore the log file from a backup; the messages before this record can be read."
 
 
+def _field(name: str) -> cached_property[Ints]:
+    return cached_property(lambda run: run.field(name))
+
+
 class RecordFields:
     """Records that begin at the ascending positions `starts` in `buffer`.
 
@@ -131,25 +135,10 @@ class RecordFields:
         """The positions in the log."""
         return self.starts + self.base
 
-    @cached_property
-    def magic(self) -> Ints:
-        """The magic numbers, which are record versions."""
-        return self.field("magic")
-
-    @cached_property
-    def queue_id(self) -> Ints:
-        """The queue ids."""
-        return self.field("queue_id")
-
-    @cached_property
-    def queue_offset(self) -> Ints:
-        """The positions in the queues."""
-        return self.field("queue_offset")
-
-    @cached_property
-    def sys_flag(self) -> Ints:
-        """The system flags."""
-        return self.field("sys_flag")
+    magic = _field("magic")
+    queue_id = _field("queue_id")
+    queue_offset = _field("queue_offset")
+    sys_flag = _field("sys_flag")
 
     @cached_property
     def after_born_host(self) -> int | Ints:
@@ -218,7 +207,6 @@ class RecordFields:
         return gather(self.data, self.properties_start - 2, ">i2").astype(np.int64)
 
     def topics(self) -> pa.BinaryArray:
-        """Return the topics as bytes."""
         return self._topics
 
     @cached_property
@@ -226,7 +214,6 @@ class RecordFields:
         return binary_runs(self.buffer, self.topic_start, self.topic_start + self.topic_length)
 
     def properties(self) -> pa.BinaryArray:
-        """Return the properties blocks."""
         return self._properties
 
     @cached_property
@@ -236,7 +223,6 @@ class RecordFields:
 
     @cached_property
     def property_columns(self) -> PropertyColumns:
-        """The properties as columns."""
         return PropertyColumns(self._properties)
 
     def bodies(self) -> pa.BinaryArray:
@@ -248,10 +234,6 @@ class RecordFields:
         room = self._check_up_to_body()
         self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
         self.demand(self.properties_length == room - self.topic_length, _SUM)
-
-    def check_run(self, topic: str, queue_id: int, first_offset: int) -> None:
-        """Check the structure, and that the records are consecutive records of this queue."""
-        self.check_places(topic, queue_id, np.arange(first_offset, first_offset + len(self)))
 
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
         """Check the structure, and that the records are at these offsets of this queue."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import (
@@ -80,16 +79,10 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the store or the connection."""
         self.source.close()
 
     def ranges(self, topic: str, queue_id: int | None = None) -> list[QueueRange]:
@@ -281,7 +274,14 @@ class _Servers:
         self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
             self.brokers = {self.broker.hello.broker: place.endpoint}
-            _check_broker(self.broker, place)
+            if place.broker not in ("", *self.brokers):
+                self.broker.close()
+                raise OptionError(
+                    f"the broker at {place.endpoint} is {self.broker.hello.broker}, not"
+                    f" {place.broker}.",
+                    remedy="Use the address of that broker, or of a name server that knows it.",
+                    code="BROKER_UNKNOWN",
+                )
         else:
             self.brokers = self._known(place)
 
@@ -313,13 +313,11 @@ class _Servers:
         return session
 
     def close(self) -> None:
-        """Close the session at the broker."""
         if self.broker is not None:
             self.broker.close()
 
 
 def _addresses_of(place: Place) -> list[str]:
-    """Return the addresses of a place. Raises OptionError."""
     addresses = [part.strip() for part in place.endpoint.split(",")]
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -372,13 +370,3 @@ def _at_broker(
         raise
     source.close()
     return None
-
-
-def _check_broker(session: Session, place: Place) -> None:
-    if place.broker not in ("", session.hello.broker):
-        session.close()
-        raise OptionError(
-            f"the broker at {place.endpoint} is {session.hello.broker}, not {place.broker}.",
-            remedy="Use the address of that broker, or of a name server that knows it.",
-            code="BROKER_UNKNOWN",
-        )

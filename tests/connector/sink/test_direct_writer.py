@@ -7,8 +7,8 @@ from pyrocket.disk import io
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.sink.direct_writer import append_rows
 from pyspark_pyrocket.sink.prepare import prepare_sink
+from pyspark_pyrocket.sink.writer import append_rows
 
 SCHEMA = StructType([StructField("body", StringType())])
 

@@ -9,15 +9,7 @@ from pathlib import Path
 import click
 from pyrocket.errors import OptionError, PyrocketError, StoreUnavailableError
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    as_json,
-    directory,
-    dry_run,
-    exits,
-    show_json,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, directory, dry_run, exits_with_json, show_json
 from pyrocket.tools.cli.frame import agreed as ask
 
 from pyspark_pyrocket.source.offsets import Offsets
@@ -86,8 +78,7 @@ def checkpoint() -> None:
 @checkpoint.command()
 @directory
 @_store
-@as_json
-@exits
+@exits_with_json
 def show(directory: str, store: str | None, as_json: bool) -> int:
     """Show the progress of the query with the checkpoint in DIRECTORY.
 
@@ -112,8 +103,7 @@ def show(directory: str, store: str | None, as_json: bool) -> int:
 @dry_run
 @_yes
 @_force
-@as_json
-@exits
+@exits_with_json
 def reset(
     directory: str,
     to: str,

@@ -36,7 +36,8 @@ def show_checkpoint(checkpoint: SparkCheckpoint, bounds: Bounds | None = None) -
     earlier = len(checkpoint.batches) - _MAX_BATCHES
     if earlier > 0:
         click.echo(f"  … and {earlier} earlier micro-batches")
-    for batch, before in _with_earlier(checkpoint):
+    pairs = zip(checkpoint.batches, (None, *checkpoint.batches), strict=False)
+    for batch, before in [*pairs][-_MAX_BATCHES:]:
         click.echo(_line(batch, before))
     if checkpoint.newest is None:
         click.echo("  No micro-batch has been planned yet.")
@@ -110,14 +111,6 @@ def _show_offset(
     for topic in offset.lost.topics:
         count = counted(offset.lost.of_topics((topic,)).total(), "message")
         click.echo(f"  lost in {topic}: {count}")
-
-
-def _with_earlier(
-    checkpoint: SparkCheckpoint,
-) -> Iterator[tuple[PlannedBatch, PlannedBatch | None]]:
-    first = max(len(checkpoint.batches) - _MAX_BATCHES, 0)
-    for at in range(first, len(checkpoint.batches)):
-        yield checkpoint.batches[at], checkpoint.batches[at - 1] if at else None
 
 
 def _line(batch: PlannedBatch, before: PlannedBatch | None) -> str:

@@ -8,7 +8,7 @@ report      findings, printed as a table or as JSON
 
 import click
 from pyrocket.errors import PackageMissingError
-from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits
+from pyrocket.tools.cli.frame import FOUND, OK, exits_with_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 
 from pyspark_pyrocket.tools.doctor.checks import (
@@ -27,8 +27,7 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json
 @click.command()
 @click.argument("directory", metavar="[PATH]", required=False)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def doctor(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 

@@ -33,7 +33,6 @@ def planner_python() -> str:
 
 
 def check_python() -> Check:
-    """Check this interpreter's version."""
     found = f"Python {_dotted(sys.version_info[:3])} at {sys.executable}"
     if sys.version_info < PYTHON_MINIMUM:
         return fail("python", found, f"Use Python {_dotted(PYTHON_MINIMUM)} or newer.")
@@ -126,7 +125,8 @@ def check_space(store: str | None) -> Check:
     """Check the disk usage of the store's file system; the store need not exist yet."""
     if not store:
         return ok("space", "no store given: add a PATH, or set PYROCKET_STORE")
-    place = _nearest_existing(Path(store.removeprefix("file:")))
+    path = Path(os.path.abspath(store.removeprefix("file:")))
+    place = next(folder for folder in (path, *path.parents) if folder.exists())
     try:
         blocks = os.statvfs(place)
     except OSError as error:
@@ -141,26 +141,12 @@ def check_space(store: str | None) -> Check:
 
 def judge_space(used_percent: float, found: str) -> Check:
     """Return the result of the check according to RocketMQ's thresholds."""
-    remedy = "Free some space, or shorten the retention time."
-    if used_percent >= REFUSE_WRITES_PERCENT:
-        return fail(
-            "space", found, f"At {REFUSE_WRITES_PERCENT} % or more, appends are rejected. {remedy}"
-        )
-    if used_percent >= CLEAN_OLDEST_PERCENT:
-        limit = CLEAN_OLDEST_PERCENT
-        return warn(
-            "space",
-            found,
-            f"At {limit} % or more, the oldest files are deleted before they expire. {remedy}",
-        )
-    if used_percent >= CLEAN_EXPIRED_PERCENT:
-        limit = CLEAN_EXPIRED_PERCENT
-        return warn(
-            "space", found, f"At {limit} % or more, expired files are deleted at any hour. {remedy}"
-        )
+    for limit, report, effect in (
+        (REFUSE_WRITES_PERCENT, fail, "appends are rejected"),
+        (CLEAN_OLDEST_PERCENT, warn, "the oldest files are deleted before they expire"),
+        (CLEAN_EXPIRED_PERCENT, warn, "expired files are deleted at any hour"),
+    ):
+        if used_percent >= limit:
+            remedy = "Free some space, or shorten the retention time."
+            return report("space", found, f"At {limit} % or more, {effect}. {remedy}")
     return ok("space", found)
-
-
-def _nearest_existing(path: Path) -> Path:
-    absolute = Path(os.path.abspath(path))
-    return next(place for place in (absolute, *absolute.parents) if place.exists())

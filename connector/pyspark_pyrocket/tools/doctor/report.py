@@ -1,14 +1,14 @@
 """Findings: what was checked, the verdict and the remedy; as a table and as JSON."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 import click
 from pyrocket.tools.cli.frame import print_table
 
 
-class Verdict(Enum):
+class Verdict(str, Enum):
     """The severity of a finding. FAIL means that something will not work."""
 
     OK = "ok"
@@ -46,17 +46,8 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 
 def show_json(checks: list[Check]) -> None:
     """Print one object: whether no check failed, and all checks."""
-    found = [
-        {
-            "name": check.name,
-            "verdict": check.verdict.value,
-            "found": check.found,
-            "remedy": check.remedy,
-        }
-        for check in checks
-    ]
     healthy = all(check.verdict is not Verdict.FAIL for check in checks)
-    click.echo(json.dumps({"ok": healthy, "checks": found}, indent=2))
+    click.echo(json.dumps({"ok": healthy, "checks": [*map(asdict, checks)]}, indent=2))
 
 
 def show_table(checks: list[Check]) -> None:

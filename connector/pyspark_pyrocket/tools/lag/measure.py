@@ -22,6 +22,21 @@ _NO_BOUNDS = QueueOffsets(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchFacts:
+    """The number, rows and duration of a micro-batch, from Spark's progress."""
+
+    number: int
+    rows: int
+    duration_ms: int
+
+    @classmethod
+    def of(cls, progress: dict[str, Any]) -> "BatchFacts":
+        """Return the facts of a progress, parsed from its JSON."""
+        duration = progress.get("durationMs", {}).get("triggerExecution", 0)
+        return cls(number=progress["batchId"], rows=progress["numInputRows"], duration_ms=duration)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopicLag:
     """The lag of a query in one topic of a broker.
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Gauge
 from pyrocket import is_system_topic
 
-from pyspark_pyrocket.tools.lag.listener import BatchFacts
-from pyspark_pyrocket.tools.lag.measure import TopicLag
+from pyspark_pyrocket.tools.lag.measure import BatchFacts, TopicLag
 
 _GROUP = ("consumer_group",)
 _TOPIC = (*_GROUP, "topic")
@@ -49,7 +48,6 @@ class LagMetrics:
         self._exported: dict[str, set[tuple[Gauge, _Labels]]] = {}
 
     def report(self, query: str, lags: Iterable[TopicLag], batch: BatchFacts) -> None:
-        """Set the gauges after a micro-batch of a query."""
         values: _Values = {
             (self._batch, (query,)): batch.number,
             (self._rows, (query,)): batch.rows,
@@ -63,7 +61,6 @@ class LagMetrics:
         self._exported[query] = set(values)
 
     def forget(self, query: str) -> None:
-        """Remove the series of a query that has ended."""
         self._remove(self._exported.pop(query, set()))
 
     def _of_topic(self, query: str, lag: TopicLag) -> _Values:

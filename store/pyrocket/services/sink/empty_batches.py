@@ -72,8 +72,7 @@ class EmptyBatches:
     def sync(self) -> None:
         """Flush all markers, before a clean shutdown. Raises OSError."""
         for path in listed(self._folder):
-            with io.opened(path, os.O_RDONLY) as descriptor:
-                io.sync(descriptor)
+            io.sync_file(path)
         if self._folder.is_dir():
             io.sync_directory(self._folder)
 

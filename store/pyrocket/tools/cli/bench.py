@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pyrocket.errors import TopicNotFoundError
-from pyrocket.tools.cli.frame import OK, as_json, exits, show_json
+from pyrocket.tools.cli.frame import OK, exits_with_json, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Session, open_session
@@ -25,8 +25,7 @@ _MAX_SENT_BYTES = 1 << 30
 @place_options
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True)
 @click.option("--body-bytes", type=click.IntRange(1, 1 << 20), default=1024, show_default=True)
-@as_json
-@exits
+@exits_with_json
 def bench(place: GivenPlace, seconds: float, body_bytes: int, as_json: bool) -> int:
     """Send messages one by one to a temporary topic, read them back, and show the rates.
 

@@ -8,7 +8,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pyrocket.broker.settings import SettingRow, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import FOUND, OK, as_json, exits, fail, show_json
+from pyrocket.tools.cli.frame import FOUND, OK, exits, exits_with_json, fail, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
@@ -30,7 +31,6 @@ class JsonLines(logging.Formatter):
     """Formats each log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         made = datetime.fromtimestamp(record.created, timezone.utc)
         fields = {
             "time": made.isoformat(timespec="milliseconds"),
@@ -112,6 +112,18 @@ def given_flags(given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+@contextmanager
+def _importing(command: str) -> Iterator[None]:
+    """Import a server; exit with a remedy if a package is missing."""
+    # By default gRPC writes several lines to standard error if it cannot bind an address.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
+        fail("COMMAND", f"{command} needs {error.name}.", remedy, as_json=False)
+
+
 @broker.command()
 @click.argument("directory", type=click.Path())
 @click.option("-c", "config", metavar="FILE", help="Settings: TOML, or RocketMQ's broker.conf.")
@@ -124,24 +136,18 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     the name of the setting.
     """
     settings = load(given_flags(given), os.environ, config)
-    # By default gRPC writes several lines to standard error if it cannot bind an address.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
+    with _importing("broker"):
         from pyrocket.server.process import serve
 
         if settings.metrics:
             importlib.import_module("pyrocket.server.monitoring")
-    except ModuleNotFoundError as error:
-        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
-        fail("COMMAND", f"broker needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
     return OK if serve(directory, settings) else FOUND
 
 
 @broker.command("list")
 @place_options
-@as_json
-@exits
+@exits_with_json
 def list_brokers(place: GivenPlace, as_json: bool) -> int:
     """List the live brokers that name servers know, with their addresses."""
     found = sorted(brokers_at(place.server()).items())
@@ -155,8 +161,7 @@ def list_brokers(place: GivenPlace, as_json: bool) -> int:
 @broker.command()
 @click.argument("directory", type=click.Path(), required=False)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def status(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     """Show the state of the broker at --endpoint, or of the broker that serves DIRECTORY.
 
@@ -232,13 +237,8 @@ def nameserver(**given: Any) -> int:
     again within seconds.
     """
     settings = load({"listen": _LISTEN, **given_flags(given)}, {})
-    # By default gRPC writes several lines to standard error if it cannot bind an address.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
+    with _importing("nameserver"):
         from pyrocket.server.nameserver.process import serve
-    except ModuleNotFoundError as error:
-        remedy = "Run: pip install '.[broker]' in the checkout of pyrocket."
-        fail("COMMAND", f"nameserver needs {error.name}.", remedy, as_json=False)
     write_logs(settings.log_format, settings.log_level)
     serve(settings)
     return OK

@@ -20,16 +20,7 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.system_topics import DLQ_PREFIX
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    as_json,
-    confirmed,
-    dry_run,
-    exits,
-    show_json,
-    yes,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, confirmed, dry_run, exits_with_json, show_json, yes
 from pyrocket.tools.cli.place import GivenPlace, group_argument, place_options
 from pyrocket.tools.cli.show import message_document, message_line, show_rows
 from pyrocket.tools.cli.target import AdminTarget
@@ -45,8 +36,7 @@ def dlq() -> None:
 @group_argument
 @place_options
 @click.option("--count", type=click.IntRange(1), default=64, show_default=True)
-@as_json
-@exits
+@exits_with_json
 def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int:
     """Show the newest dead letters of GROUP, the newest last, and whether they were resent.
 
@@ -77,8 +67,7 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
 @click.option("--to", metavar="TOPIC", help="Send to this topic instead of the original topic.")
 @click.option("--again", is_flag=True, help="Also send dead letters that were already resent.")
 @dry_run
-@as_json
-@exits
+@exits_with_json
 def resend(
     name: str,
     place: GivenPlace,
@@ -125,8 +114,7 @@ def resend(
 @place_options
 @yes
 @dry_run
-@as_json
-@exits
+@exits_with_json
 def purge(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete all dead letters of GROUP: delete its dead-letter topic.
 

@@ -50,7 +50,6 @@ files_only = click.option(
     "--endpoint", hidden=True, expose_value=False, is_eager=True, callback=_refuse_endpoint
 )
 """Rejects `--endpoint` in commands that only work on a directory."""
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -113,6 +112,12 @@ def exits(command: Callable[..., int]) -> Callable[..., None]:
             raise SystemExit(status)
 
     return run
+
+
+def exits_with_json(command: Callable[..., int]) -> Callable[..., None]:
+    """Add `--json`, and exit as with `exits`."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+    return option(exits(command))
 
 
 @contextmanager

@@ -9,16 +9,7 @@ from pyrocket.base.arguments import counted
 from pyrocket.base.config import MAX_QUEUES
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    as_json,
-    confirmed,
-    dry_run,
-    exits,
-    show_json,
-    yes,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, confirmed, dry_run, exits_with_json, show_json, yes
 from pyrocket.tools.cli.place import (
     GivenPlace,
     complete_groups,
@@ -42,8 +33,7 @@ def group() -> None:
 
 @group.command("list")
 @place_options
-@as_json
-@exits
+@exits_with_json
 def list_groups(place: GivenPlace, as_json: bool) -> int:
     """List the groups with their lag in each topic: messages, bytes in the log, and age."""
     from pyrocket.tools.notebook.tables import group_table
@@ -65,8 +55,7 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
 @group.command()
 @click.argument("name", default="", metavar="[GROUP]", shell_complete=complete_groups)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the lag of GROUP, or of all groups, for each queue.
 
@@ -90,8 +79,7 @@ def lag(name: str, place: GivenPlace, as_json: bool) -> int:
 @group.command()
 @group_argument
 @place_options
-@as_json
-@exits
+@exits_with_json
 def show(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the settings of GROUP, its lag in each topic, and its live members.
 
@@ -126,8 +114,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
 @group.command()
 @group_argument
 @place_options
-@as_json
-@exits
+@exits_with_json
 def create(name: str, place: GivenPlace, as_json: bool) -> int:
     """Create GROUP with RocketMQ's defaults. An existing group is not changed."""
     created = place.target().create_group(name)
@@ -211,8 +198,7 @@ def _exponential(
     help="Queues of the group's retry topic.",
 )
 @click.option("--create-missing", is_flag=True, help="Create the group if it is missing.")
-@as_json
-@exits
+@exits_with_json
 def alter(
     name: str,
     place: GivenPlace,
@@ -256,8 +242,7 @@ def alter(
 @place_options
 @yes
 @dry_run
-@as_json
-@exits
+@exits_with_json
 def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete GROUP and its offsets in all topics.
 
@@ -304,8 +289,7 @@ def _queue_offset(text: str) -> tuple[int, int]:
 @click.option("--force", is_flag=True, help="Reset the group although it has live members.")
 @click.option("--create", is_flag=True, help="Create the group if it is missing.")
 @dry_run
-@as_json
-@exits
+@exits_with_json
 def reset(
     name: str,
     topic: str,
@@ -360,8 +344,7 @@ def offset() -> None:
 @group_argument
 @click.argument("topic", default="", metavar="[TOPIC]", shell_complete=complete_topics)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int:
     """Show the offsets of GROUP in each queue of TOPIC, or of all its topics."""
     found = [one for one in place.target().lag(name) if topic in ("", one.topic)]
@@ -434,14 +417,9 @@ def _member_document(one: "LiveMember") -> dict[str, Any]:
 
 
 def _offset_document(one: QueueLag) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "brokerName": one.broker,
-        "queueId": one.queue_id,
-        "minOffset": one.minimum,
-        "committedOffset": one.committed,
-        "maxOffset": one.maximum,
-    }
+    names = ("topic", "brokerName", "queueId", "minOffset", "committedOffset", "maxOffset")
+    document = _document(one)
+    return {name: document[name] for name in names}
 
 
 def _sum_document(one: LagSum) -> dict[str, Any]:

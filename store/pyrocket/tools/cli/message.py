@@ -13,14 +13,7 @@ import click
 from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    advising,
-    as_json,
-    exits,
-    show_json,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
 from pyrocket.tools.cli.place import (
     GivenPlace,
     complete_groups,
@@ -86,8 +79,7 @@ _POLL_S = 0.5
 @click.option("--follow", "-f", is_flag=True, help="Then print new messages, until Ctrl-C.")
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def tail(
     topic: str,
     place: GivenPlace,
@@ -129,8 +121,7 @@ def tail(
 )
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def show(
     topic: str,
     place: GivenPlace,
@@ -162,8 +153,7 @@ def show(
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
 @_filter
 @_format
-@as_json
-@exits
+@exits_with_json
 def consume(
     topic: str,
     place: GivenPlace,
@@ -208,8 +198,7 @@ def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> lis
     show_default=True,
     help="At most this many messages.",
 )
-@as_json
-@exits
+@exits_with_json
 def find(
     topic: str, place: GivenPlace, key: str | None, msg_id: str | None, count: int, as_json: bool
 ) -> int:
@@ -271,8 +260,7 @@ def _property(text: str) -> tuple[str, str]:
     help="Each line of standard input is a key, this text, and the body.",
 )
 @click.option("--create-topic", is_flag=True, help="Create the topic if it is missing.")
-@as_json
-@exits
+@exits_with_json
 def send(
     topic: str,
     body: str | None,
@@ -306,7 +294,8 @@ def send(
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
         else:
-            _show_sent(results)
+            for one in results:
+                click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
     return OK
 
 
@@ -362,11 +351,6 @@ def _show(
         click.echo((shown_as or message_line)(one))
     if not messages:
         click.echo("No message found.", err=True)
-
-
-def _show_sent(results: Iterable[SendResult]) -> None:
-    for one in results:
-        click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
 
 
 def _sent_document(one: SendResult) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`pyrocket verify DIR`: check a store; `pyrocket repair DIR`: fix what it finds."""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,11 +11,10 @@ from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
     agreed,
-    as_json,
     broker_settings,
     directory,
     dry_run,
-    exits,
+    exits_with_json,
     files_only,
     print_table,
     progress,
@@ -22,14 +22,13 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.repair.plan import Action
-from pyrocket.tools.verify.report import Finding, Report, Severity
+from pyrocket.tools.verify.report import Report, Severity
 
 
 @click.command()
 @directory
 @files_only
-@as_json
-@exits
+@exits_with_json
 @broker_settings
 def verify(directory: str, as_json: bool, config: StoreConfig | None) -> int:
     """Check the store in DIRECTORY, even if in use. Nothing is changed.
@@ -52,7 +51,6 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "b
 
 
 def report_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON values."""
     return {
         "ok": report.ok,
         "path": str(report.path),
@@ -62,18 +60,7 @@ def report_document(report: Report) -> dict[str, Any]:
         "logStart": report.log_start,
         "logEnd": report.log_end,
         "counts": report.counts,
-        "findings": [_finding_document(finding) for finding in report.findings],
-    }
-
-
-def _finding_document(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "file": finding.file,
-        "position": finding.position,
-        "what": finding.what,
-        "fix": finding.fix,
+        "findings": [*map(asdict, report.findings)],
     }
 
 
@@ -97,7 +84,6 @@ def show_report(report: Report) -> None:
 
 
 def summary(report: Report) -> str:
-    """Return a one-line summary of the check."""
     size = (report.log_end - report.log_start) / 2**20
     verdict = "all is well" if report.ok else counted(sum(report.counts.values()), "finding")
     entries = "1 entry" if report.entries == 1 else f"{report.entries:,} entries"
@@ -117,8 +103,7 @@ def summary(report: Report) -> str:
     is_flag=True,
     help="Truncate a damaged log at its first damaged byte, and save the removed bytes in a file.",
 )
-@as_json
-@exits
+@exits_with_json
 @broker_settings
 def repair(
     directory: str,

@@ -7,15 +7,7 @@ import click
 
 from pyrocket.base.arguments import counted
 from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
-from pyrocket.tools.cli.frame import (
-    OK,
-    as_json,
-    directory,
-    exits,
-    files_only,
-    progress,
-    show_json,
-)
+from pyrocket.tools.cli.frame import OK, directory, exits_with_json, files_only, progress, show_json
 
 if TYPE_CHECKING:
     from pyrocket.store import Store
@@ -26,8 +18,7 @@ if TYPE_CHECKING:
 @files_only
 @click.argument("target", type=click.Path())
 @click.option("--read-only", is_flag=True, help="Take no lock in DIRECTORY.")
-@as_json
-@exits
+@exits_with_json
 def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int:
     """Copy the store in DIRECTORY, even if in use, to TARGET. TARGET must be missing or empty.
 

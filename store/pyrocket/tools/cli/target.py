@@ -1,7 +1,7 @@
 """The typed interface between commands and a store, in its directory or at its broker."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,6 @@ class AdminTarget:
             return store.source.now_ms()
 
     def info(self) -> StoreInfo:
-        """Return the store's identity, sizes and contents."""
         from pyrocket.values.source import LogPart
 
         with self._open() as store:
@@ -130,7 +129,6 @@ class AdminTarget:
                 topics.set_message_type(name, message_type)
 
     def groups(self) -> list[str]:
-        """Return the names of the consumer groups."""
         with open_sessions(self.place) as stores:
             return list(
                 dict.fromkeys(name for store in stores for name in store.admin.groups.all())
@@ -184,10 +182,10 @@ class AdminTarget:
             is_first = to == "earliest"
             return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
 
-    @contextmanager
-    def _open(self, *, write: bool = False, create: bool = False) -> Iterator[Session]:
-        with open_session(self.place, write=write, create=create) as session:
-            yield session
+    def _open(
+        self, *, write: bool = False, create: bool = False
+    ) -> AbstractContextManager[Session]:
+        return open_session(self.place, write=write, create=create)
 
 
 def _by_queue_id(offsets: Mapping[MessageQueue, int]) -> dict[int, int]:

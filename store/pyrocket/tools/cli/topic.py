@@ -14,10 +14,9 @@ from pyrocket.tools.cli.frame import (
     FOUND,
     OK,
     advising,
-    as_json,
     confirmed,
     dry_run,
-    exits,
+    exits_with_json,
     show_json,
     yes,
 )
@@ -50,8 +49,7 @@ def topic() -> None:
 @topic.command("list")
 @place_options
 @click.option("--all", "with_system", is_flag=True, help="Include system and retry topics.")
-@as_json
-@exits
+@exits_with_json
 def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
     """List the topics with their queues, messages, bytes in the log, and times."""
     found = [topic for topic in place.target().topics() if with_system or topic.kind == "user"]
@@ -65,8 +63,7 @@ def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def show(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show the topic NAME and its queues; times are in UTC."""
     from pyrocket.tools.notebook.tables import queue_table
@@ -93,8 +90,7 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
 @place_options
-@as_json
-@exits
+@exits_with_json
 def route(name: str, place: GivenPlace, as_json: bool) -> int:
     """Show which brokers have the topic NAME, with their addresses and numbers of queues.
 
@@ -137,8 +133,7 @@ def _route_document(one: RouteRow) -> dict[str, Any]:
 @_ordered
 @click.option("--create-store", is_flag=True, help="Also create the store if it is missing.")
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
-@as_json
-@exits
+@exits_with_json
 def create(
     name: str,
     place: GivenPlace,
@@ -192,8 +187,7 @@ _queue_count = click.IntRange(0, MAX_QUEUES)
 @_type
 @_ordered
 @click.option("--create-missing", is_flag=True, help="Create the topic if it is missing.")
-@as_json
-@exits
+@exits_with_json
 def alter(
     name: str,
     place: GivenPlace,
@@ -247,8 +241,7 @@ def alter(
 @place_options
 @yes
 @dry_run
-@as_json
-@exits
+@exits_with_json
 def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete the topic NAME, its queues and all groups' offsets in it.
 

@@ -99,7 +99,6 @@ class Table:
         return f' style="text-align:{"right" if self.is_number(at) else "left"}"'
 
     def is_number(self, at: int) -> bool:
-        """Whether a column contains numbers."""
         return any(isinstance(row[at], _NUMBERS) for row in self.rows)
 
 
@@ -181,7 +180,6 @@ def queues(store: StoreOrPath = None, topic: str = "") -> Table:
 
 
 def queue_table(title: str, topic: TopicInfo) -> Table:
-    """Return the queues of a topic as a table."""
     columns = ("queue", "minimum", "maximum", "messages", "bytes", "first", "last")
     rows = [
         (one.queue_id, one.minimum, one.maximum, one.maximum - one.minimum, one.bytes, *times)

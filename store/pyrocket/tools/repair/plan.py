@@ -6,18 +6,9 @@ from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.keys import NO_TAGS
 from pyrocket.tools.verify.report import Finding, Report, Severity
 
-QUARANTINE, CONFIG, TOPICS, LENGTH, STEP_OVER, CUT, QUEUES, KEYS, TIMERS, RECOVER = (
-    "quarantine",
-    "config",
-    "topics",
-    "length",
-    "step over",
-    "cut",
-    "queues",
-    "keys",
-    "timers",
-    "settle",
-)
+QUARANTINE, CONFIG, TOPICS, LENGTH = "quarantine", "config", "topics", "length"
+STEP_OVER, CUT, QUEUES, KEYS = "step over", "cut", "queues", "keys"
+TIMERS, RECOVER = "timers", "settle"
 _KINDS = {
     "FOREIGN_FILE": QUARANTINE,
     "CONFIG_EMPTY": QUARANTINE,

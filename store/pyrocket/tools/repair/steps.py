@@ -75,16 +75,16 @@ class Steps:
             if state is not None:
                 state.close()
 
-    def _steps(self) -> dict[str, Callable[[list[str]], None]]:
+    def _steps(self) -> dict[str, Callable[[list[str]], object]]:
         return {
             QUARANTINE: self._quarantine,
             CONFIG: self._use_backups,
-            TOPICS: self._restore_topics,
+            TOPICS: lambda _: self._topics.restore(self._report.missing_topics),
             LENGTH: self._lengthen,
             STEP_OVER: self._step_over,
             CUT: self._cut,
             QUEUES: self._rebuild_queues,
-            KEYS: self._drop_keys,
+            KEYS: lambda _: self._move_away("index"),
             TIMERS: self._quarantine,
         }
 
@@ -127,14 +127,11 @@ class Steps:
             path = self._layout.root / file
             self._move_away(file)
             if path == self._layout.config("topics") and self._report.missing_topics:
-                # `_restore_topics` replaces the table by its backup with these topics added.
+                # The action TOPICS replaces the table by its backup with these topics added.
                 continue
             backup = path.with_name(path.name + ".bak")
             if (content := read_or_none(backup)) is not None:
                 replace_file(path, content, self._layout.scratch)
-
-    def _restore_topics(self, _: list[str]) -> None:
-        self._topics.restore(self._report.missing_topics)
 
     def _lengthen(self, files: list[str]) -> None:
         for file in files:
@@ -235,9 +232,6 @@ class Steps:
             end = last.max_offset(self._log.first_offset() + 1)
             ends.setdefault(topic, {})[queue_id] = max(end, self._topics.ended_at(topic, queue_id))
         self._topics.save_ends(ends)
-
-    def _drop_keys(self, _: list[str]) -> None:
-        self._move_away("index")
 
 
 def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart) -> QueuePart:

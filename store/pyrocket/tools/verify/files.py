@@ -23,7 +23,6 @@ class TolerantFileQueue(FileQueue):
     """A file queue that ignores foreign files and reads a short file up to its end."""
 
     def starts(self) -> list[int]:
-        """Return the start offsets of the segments, ascending."""
         try:
             with os.scandir(self.folder) as entries:
                 names = [entry.name for entry in entries if entry.is_file()]
@@ -77,7 +76,6 @@ def _report_kind(layout: Layout, path: Path, what: str, findings: Findings) -> N
 
 
 def check_log_files(log: TolerantFileQueue, findings: Findings) -> None:
-    """Check the files of the log."""
     _check_names(log, findings)
     for start in missing_files(log):
         file = f"commitlog/{file_name(start)}"
@@ -95,7 +93,6 @@ def check_log_files(log: TolerantFileQueue, findings: Findings) -> None:
 
 
 def check_queue_files(layout: Layout, file_bytes: int, findings: Findings) -> None:
-    """Check the files of all queues."""
     for folder in _queue_folders(layout, findings):
         queue = TolerantFileQueue(folder, file_bytes, layout.scratch, writable=False)
         _check_names(queue, findings)

@@ -199,7 +199,6 @@ class KeyCheck:
         self._wrong.update(files[wrong].tolist())
 
     def report(self, log_end: int) -> None:
-        """Report the differences found."""
         for _ in self._blocks:
             pass
         if self._complete and self._keys_after and self._lag is not None:

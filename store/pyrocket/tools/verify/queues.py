@@ -286,7 +286,6 @@ class _Unmatched:
                 self._stray.append(offset)
 
     def report(self, findings: Findings, queue: ConsumeQueue, log: FileQueue) -> None:
-        """Report the collected entries."""
         if self._lost:
             offset, position = self._lost[0]
             what = f"{len(self._lost)} messages cannot be read, the first at offset {offset}."

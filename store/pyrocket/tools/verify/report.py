@@ -37,7 +37,6 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """File and position."""
         return self.file if self.position is None else f"{self.file}:{self.position}"
 
     @property
@@ -114,7 +113,6 @@ class Report:
     queues: int = 0
     log_start: int = 0
     log_end: int = 0
-    last_stored_ms: int = 0
     damaged_ranges: tuple[DamagedRange, ...] = ()
     queues_in_log: frozenset[tuple[str, int]] = frozenset()
     missing_topics: tuple[TopicConfig, ...] = ()

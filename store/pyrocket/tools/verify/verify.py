@@ -84,13 +84,14 @@ def verify(
     layout = layout_of(path)
     check_directory(layout, create=False)
     if links := list(links_of(layout.root, everywhere=True)):
-        return _with_links(layout, links)
+        return _only(layout, {link: linked(link) for link in links})
     report, disturbed = None, None
     for _ in range(_MAX_ATTEMPTS):
         try:
             check = _Check(layout, config or StoreConfig(), progress or _no_progress, most)
         except StoreDamagedError as error:
-            return _unreadable(layout, error)
+            # The size of the files of the log is unknown.
+            return _only(layout, {layout.commit_log: error}, "LOG_FILE_LENGTH")
         try:
             report = check.run()
         except FileNotFoundError as error:
@@ -142,7 +143,6 @@ class _Check:
         self._missing: DamagedRange | None = None
 
     def run(self) -> Report:
-        """Check everything and return the report."""
         layout, findings = self._layout, self._findings
         checkpoint = read_checkpoint(layout)
         check_state(layout, findings)
@@ -168,7 +168,6 @@ class _Check:
             queues=len(self._queues.on_disk()),
             log_start=self._log.first_offset(),
             log_end=log.end,
-            last_stored_ms=log.last_stored,
             damaged_ranges=tuple(log.bad),
             queues_in_log=frozenset(queues.ends()),
             missing_topics=missing,
@@ -312,17 +311,9 @@ class _Check:
         self._progress(self._done, self._total, file)
 
 
-def _unreadable(layout: Layout, error: StoreDamagedError) -> Report:
-    """Return the report of a store whose log file size is unknown."""
+def _only(layout: Layout, errors: Mapping[Path, StoreDamagedError], code: str = "") -> Report:
+    """Return the report of a store of which nothing else is checked."""
     findings = Findings(layout.root)
-    findings.add("LOG_FILE_LENGTH", Severity.ERROR, "commitlog", error.message, error.remedy)
-    return Report(layout.root, tuple(findings.kept), dict(findings.counts))
-
-
-def _with_links(layout: Layout, links: list[Path]) -> Report:
-    """Return the report of a store that contains links; nothing else is checked."""
-    findings = Findings(layout.root)
-    for link in links:
-        error = linked(link)
-        findings.add(error.code, Severity.ERROR, link, error.message, error.remedy)
+    for path, error in errors.items():
+        findings.add(code or error.code, Severity.ERROR, path, error.message, error.remedy)
     return Report(layout.root, tuple(findings.kept), dict(findings.counts))
