@@ -19,9 +19,9 @@ from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
 from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import sender_of
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.consuming import Locked, Pull, RawPulled, Subscription
 from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
-from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 Notify = Callable[[Undecided | None], bool]

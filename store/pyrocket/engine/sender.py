@@ -20,8 +20,8 @@ from pyrocket.formats.record import STORE_HOST
 from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.metadata.topics import check_topic_name, lacking_topics
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
-from pyrocket.values.topics import TopicConfig
 
 
 @translating_methods

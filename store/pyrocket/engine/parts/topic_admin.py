@@ -17,7 +17,7 @@ from pyrocket.metadata.topics import (
     check_not_system,
     check_topic_name,
 )
-from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.values.admin import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
 @translating_methods

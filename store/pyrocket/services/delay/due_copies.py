@@ -21,7 +21,7 @@ from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_crc import crc_lengths
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
 """RocketMQ drops messages for the half topic; elsewhere they would never become visible."""

@@ -29,7 +29,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.due_copies import due_copies
 from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 MAX_BYTES = 8 * 1024 * 1024
 
