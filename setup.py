@@ -84,8 +84,15 @@ setup(
         "pyspark_pyrocket": "connector/pyspark_pyrocket",
     },
     package_data={
-        "pyrocket": ["py.typed", "wire/proto/*.proto", "wire/proto/*.bin", "wire/proto/*.pyi"],
-        "pyspark_pyrocket": ["py.typed"],
+        "pyrocket": [
+            "py.typed",
+            "*.pyi",
+            "client/*.pyi",
+            "wire/proto/*.proto",
+            "wire/proto/*.bin",
+            "wire/proto/*.pyi",
+        ],
+        "pyspark_pyrocket": ["py.typed", "*.pyi"],
     },
     install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],
     extras_require={

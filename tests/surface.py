@@ -45,6 +45,9 @@ def trees():
             parts = path.relative_to(root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found[name] = ast.parse(path.read_text())
+            stub = path.with_suffix(".pyi")
+            if stub.name == "__init__.pyi" and stub.exists():
+                found[name].body += ast.parse(stub.read_text()).body
     return found
 
 
@@ -103,9 +106,8 @@ def offered(module):
     """Return the names of `__all__`, or if it is missing, the names defined without a leading
     underscore.
     """
-    if any(
-        "__all__" in map(ast.unparse, getattr(node, "targets", ())) for node in trees()[module].body
-    ):
+    targets = [part for node in trees()[module].body for part in getattr(node, "targets", ())]
+    if any("__all__" in ast.unparse(target) for target in targets):
         return importlib.import_module(module).__all__
     defined = (getattr(node, "name", "_") for node in trees()[module].body)
     return [name for name in defined if not name.startswith("_")]
@@ -271,7 +273,8 @@ def error_codes():
     found, helpers = {}, {}
     calls = [
         (function, call)
-        for function in nodes(ast.FunctionDef)
+        for kind in (ast.FunctionDef, ast.AsyncFunctionDef)
+        for function in nodes(kind)
         for call in ast.walk(function)
         if isinstance(call, ast.Call)
     ]

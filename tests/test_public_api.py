@@ -68,17 +68,15 @@ def test_dir_lists_public_names_that_are_not_imported_yet(package):
     assert {*importlib.import_module(package).__all__} <= {*listed}
 
 
-@pytest.mark.parametrize("package", ["pyrocket", "pyrocket.client"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_type_checkers_see_the_same_public_names(package):
     module = importlib.import_module(package)
-    tree = ast.parse(Path(module.__file__).read_text())
-    typed = {
-        alias.asname: node.module.removeprefix("pyrocket.")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module != "typing"
-        for alias in node.names
-    }
-    assert typed == module._HOMES
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
+    names = [
+        alias for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    assert all(name.asname == name.name for name in names)
+    assert sorted(name.name for name in names) == module.__all__
 
 
 def test_the_version_is_that_of_setup_py():

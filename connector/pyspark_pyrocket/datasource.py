@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @called_by_spark
-class RocketDataSource(DataSource):
+class DefaultSource(DataSource):
     """Topics of a RocketMQ store as DataFrames: `format("pyrocket")`.
 
     Read a topic, as a batch or as a stream:

@@ -270,9 +270,7 @@ class Store:
     def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
         """Return the offset ranges of queues that have messages but are no longer read queues."""
         kept = self._topics.get(topic).read_queues
-        lost = [
-            queue_id for queue_id in self._reader.files.queues.of_topic(topic) if queue_id >= kept
-        ]
+        lost = (queue for queue in self._reader.files.queues.of_topic(topic) if queue >= kept)
         ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
         return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
 

@@ -27,7 +27,7 @@ from pyrocket.metadata.groups import GroupOffsets, Subscriptions
 from pyrocket.metadata.identity import create_identity, load_identity
 from pyrocket.metadata.service_cursors import DelayOffsets
 from pyrocket.metadata.topics import Topics
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 from support.keyed import indexed_end
 from support.slices import decoded
 from support.stores import SMALL

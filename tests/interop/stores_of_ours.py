@@ -6,7 +6,7 @@ from interop.workload import DELAYED, HALF, OPS
 from pyrocket import Message, Store, StoreConfig
 from pyrocket.base.clock import system_clock
 from pyrocket.formats.hashes import java_hash
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 from support.inner import inner
 from support.stores import append_as_broker
 

@@ -9,7 +9,8 @@ from interop.programs import run
 from interop.rocketmq import SMALL
 from interop.stores_of_ours import SIZES
 from pyrocket import Message, QueueOffsets, Store
-from pyrocket.client.consume_from import consume_timestamp, corrected_offset
+from pyrocket.client.consume_from import consume_timestamp
+from support.simulated_brokers import corrected_offset
 
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe"]
 

@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 from pyrocket.client.allocation import averagely
-from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult

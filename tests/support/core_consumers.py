@@ -3,8 +3,8 @@
 import asyncio
 from random import Random
 
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult

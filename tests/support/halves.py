@@ -9,7 +9,7 @@ from pyrocket.formats.record import read_header
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from pyrocket.services.transactions.transactions import Transactions
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.transactions import CheckPolicy, LocalTransactionState, TransactionSendResult
 
 from support.inner import inner

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from pyrocket.client.consume_from import corrected_offset
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import (
     InvalidInputError,
@@ -20,10 +19,10 @@ from pyrocket.errors import (
     StoreUnavailableError,
     TransportError,
 )
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Locked, Pulled, PullStatus
 from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 from pyrocket.values.routes import TopicSettings
-from pyrocket.values.topics import TopicConfig
 
 from support.simulated_loop import START_S
 
@@ -530,3 +529,11 @@ def _succeed(reply, result):
 def _fail(reply, error):
     if not reply.done():
         reply.set_exception(error)
+
+
+def corrected_offset(requested, available):
+    """Return the nearest offset to pull from.
+
+    Brokers up to 4.9.3 correct an offset after the maximum to 0 if the minimum is 0.
+    """
+    return min(max(requested, available.minimum), available.maximum)

@@ -14,7 +14,7 @@ import time
 
 from pyrocket.disk import io
 from pyrocket.server import process
-from pyrocket.server.limits import LoopWatch
+from pyrocket.server.call_server import LoopWatch
 from pyrocket.tools.cli import main
 
 

@@ -64,9 +64,9 @@ def register(spark: "SparkSession") -> None:
     dies or is late, every later use of the format fails with DATA_SOURCE_NOT_FOUND; in a session
     with this call, it does not. It may be called at any time, and again.
     """
-    from pyspark_pyrocket.datasource import RocketDataSource
+    from pyspark_pyrocket.datasource import DefaultSource
 
-    spark.dataSource.register(RocketDataSource)
+    spark.dataSource.register(DefaultSource)
 
 
 def _choose() -> dict[str, str]:

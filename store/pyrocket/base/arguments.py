@@ -22,22 +22,14 @@ def check_numbers(**named: Any) -> None:
     """Raise InvalidInputError (NOT_A_NUMBER) that names the first non-integer argument."""
     for name, value in named.items():
         if not is_number(value):
-            raise InvalidInputError(
-                f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy="Use a whole number (int).",
-                code="NOT_A_NUMBER",
-            )
+            raise _wrong(name, value, "Use a whole number (int).", "NOT_A_NUMBER")
 
 
 def check_text(**named: Any) -> None:
     """Raise InvalidInputError (NOT_A_TEXT) naming the first argument that is not a valid str."""
     for name, value in named.items():
         if not isinstance(value, str):
-            raise InvalidInputError(
-                f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy="Use a string (str).",
-                code="NOT_A_TEXT",
-            )
+            raise _wrong(name, value, "Use a string (str).", "NOT_A_TEXT")
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -52,24 +44,21 @@ def check_texts(**named: Any) -> None:
     """Raise InvalidInputError (NOT_A_TEXT) unless all arguments are collections of str."""
     for name, value in named.items():
         if isinstance(value, str | bytes) or not isinstance(value, Collection):
-            raise InvalidInputError(
-                f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy='Use a list of strings (str), such as ["t"].',
-                code="NOT_A_TEXT",
-            )
-        for each in value:
-            check_text(**{f"one of {name}": each})
+            raise _wrong(name, value, 'Use a list of strings (str), such as ["t"].', "NOT_A_TEXT")
+        for text in value:
+            check_text(**{f"one of {name}": text})
 
 
 def check_type(wanted: type | tuple[type, ...], remedy: str, /, **named: Any) -> None:
     """Raise InvalidInputError (WRONG_TYPE) that names the first argument of another type."""
     for name, value in named.items():
         if not isinstance(value, wanted):
-            raise InvalidInputError(
-                f"{name} is {value!r}, of type {type(value).__name__}.",
-                remedy=remedy,
-                code="WRONG_TYPE",
-            )
+            raise _wrong(name, value, remedy, "WRONG_TYPE")
+
+
+def _wrong(name: str, value: Any, remedy: str, code: str) -> InvalidInputError:
+    kind = type(value).__name__
+    return InvalidInputError(f"{name} is {value!r}, of type {kind}.", remedy=remedy, code=code)
 
 
 def check_names(
@@ -100,8 +89,8 @@ def check_all_numbers(**named: Any) -> None:
     """Raise InvalidInputError that names the first argument that is not a sequence of integers."""
     check_type(Sequence, "Use a list of whole numbers.", **named)
     for name, numbers in named.items():
-        for each in numbers:
-            check_numbers(**{f"one of {name}": each})
+        for number in numbers:
+            check_numbers(**{f"one of {name}": number})
 
 
 def check_offsets(offsets: Any) -> None:

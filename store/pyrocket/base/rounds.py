@@ -65,9 +65,7 @@ class GuardedThread(Protocol):
     @property
     def rounds(self) -> Rounds:
         """The guard of its work."""
-        ...
 
     @property
     def is_running(self) -> bool:
         """Whether the thread is alive, or has not been started yet."""
-        ...

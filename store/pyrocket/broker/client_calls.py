@@ -20,9 +20,9 @@ from pyrocket.metadata.groups import check_group_name
 from pyrocket.services.transactions.check_service import CheckTarget
 from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import sender_of
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.consuming import Locked, Pull, RawPulled, Subscription
 from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
-from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 Notify = Callable[[Undecided | None], bool]

@@ -11,9 +11,9 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import check_staged_name
 from pyrocket.store import Store, sender_of
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, Message, SendResult
 from pyrocket.values.sink import Published, Staged
-from pyrocket.values.topics import TopicConfig
 
 
 class StoreSink:

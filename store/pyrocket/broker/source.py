@@ -15,6 +15,7 @@ from pyrocket.errors import OffsetOutOfRangeError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.store import Store, reader_of
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
     ByteSpan,
@@ -25,7 +26,6 @@ from pyrocket.values.message import (
     SourceIdentity,
 )
 from pyrocket.values.source import Part, PendingRange, ReadPlan, ViewName
-from pyrocket.values.topics import TopicConfig
 
 _PENDING = ("scheduled", "half")
 

@@ -64,7 +64,7 @@ class BaseClient:
                     code="CLIENT_STARTED",
                 )
             self._check_not_closed()
-            self._instance = self._server.acquire(self._name)
+            self._instance = Instance.acquire(*self._server, name=self._name)
             try:
                 self._begin()
             except BaseException:

@@ -1,4 +1,4 @@
-"""Where a group starts to consume a topic, and how a consumer continues after an invalid offset.
+"""Where a group starts to consume a topic.
 
 `ConsumeFrom` determines the start once for each topic and broker, at the first contact of the group
 with the topic: messages that are stored later are consumed, whenever their queues are created or a
@@ -6,7 +6,7 @@ member takes them. RocketMQ determines the start of each queue when a member tak
 committed offset, so that it can skip messages. The retry topic of a group is always consumed from
 its first message.
 
-Source: `RebalancePushImpl.computePullFromWhere`, `DefaultMessageStore.getMessage`.
+Source: `RebalancePushImpl.computePullFromWhere`.
 """
 
 from datetime import datetime
@@ -14,7 +14,6 @@ from enum import Enum
 
 from pyrocket.base.config import parse_duration
 from pyrocket.errors import InvalidInputError
-from pyrocket.values.message import QueueOffsets
 
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 """By default, `ConsumeFrom.TIMESTAMP` starts half an hour before the consumer was created."""
@@ -40,23 +39,6 @@ class ConsumeFrom(str, Enum):
             "CONSUME_FROM_FIRST_OFFSET": cls.FIRST,
             "CONSUME_FROM_TIMESTAMP": cls.TIMESTAMP,
         }.get(str(value))
-
-
-def corrected_offset(requested: int, available: QueueOffsets) -> int:
-    """Return `requested` if it is a valid offset to pull from, otherwise the nearest valid offset.
-
-    An offset before the queue's minimum is corrected to the minimum, an offset after the maximum to
-    the maximum. A RocketMQ broker reports the correction with PULL_OFFSET_MOVED, which its clients
-    call OFFSET_ILLEGAL. A push consumer then drops the queue with all messages fetched from it,
-    commits the corrected offset, and rebalances at once; clients before 5.2 wait ten seconds before
-    the commit, and do not rebalance earlier than usual. A pull consumer only continues at the
-    corrected offset. Brokers up to 4.9.3 correct an offset after the maximum to 0 if the minimum
-    is 0.
-
-    >>> [corrected_offset(offset, QueueOffsets(5, 9)) for offset in (2, 5, 9, 12)]
-    [5, 5, 9, 9]
-    """
-    return min(max(requested, available.minimum), available.maximum)
 
 
 def consume_timestamp(given: str | datetime | None, now_ms: int) -> int:

@@ -20,10 +20,10 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.client_calls import ClientCalls
 from pyrocket.client.transport import ClientTransport, OnNotification, no_topic, pulled
 from pyrocket.store import Store, consumption_of
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.consuming import Pull, Pulled, PullStatus
 from pyrocket.values.message import MessageQueue
 from pyrocket.values.routes import TopicSettings
-from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import Undecided
 
 _BLOCKING_CALLS = 8
@@ -95,11 +95,9 @@ class InProcessInvoker:
     async def invoke(
         self, broker: str, call: str, reply: type[_T] | UnionType, /, **arguments: Any
     ) -> _T:
-        """Make a call; `reply` is the type of its reply."""
         return cast(_T, await self._threads.run(partial(_answer, self._answers[call], arguments)))
 
     async def pull(self, request: Pull) -> Pulled:
-        """Return messages of a queue; wait for new ones for the request's time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.hold_ms / 1000
         look = partial(self._answers["PullQueue"], **vars(request))
@@ -111,18 +109,15 @@ class InProcessInvoker:
         return pulled(raw)
 
     async def brokers(self) -> Sequence[str]:
-        """Return the name of the store's broker."""
         return [self._store.broker_name]
 
     async def topics(self, topic: str) -> TopicSettings:
-        """Return the settings of a topic. Raises TopicNotFoundError."""
         config = await self._threads.run(partial(self._storage.topic, topic))
         if config is None:
             raise no_topic(topic)
         return TopicSettings({self._store.broker_name: config}, {})
 
     async def create(self, topic: str) -> Mapping[str, TopicConfig]:
-        """Return the settings that a missing topic will have. Raises TopicNotFoundError."""
         config = self._store.config
         if not config.auto_create_topics:
             raise no_topic(topic)
@@ -137,7 +132,6 @@ class InProcessInvoker:
         client_id: str = "",
         producer_group: str = "",
     ) -> Callable[[], None]:
-        """Follow the changes of a group, or the checks of a producer group; see `Invoker`."""
         loop = asyncio.get_running_loop()
 
         def notify(undecided: Undecided | None) -> bool:
@@ -151,28 +145,20 @@ class InProcessInvoker:
 
     async def close(self) -> None:
         """Release the broker library."""
-        await _blocking(partial(open_brokers.release, self._path))
+        await asyncio.to_thread(open_brokers.release, self._path)
         self._threads.shutdown(wait=False)
 
 
 async def connect(path: str, *, create: bool = False) -> ClientTransport:
     """Open the store at an absolute path. Raises the errors of `Store.open`."""
     path = os.path.realpath(path)
-    broker = await _blocking(partial(open_brokers.acquire, path, create=create))
+    broker = await asyncio.to_thread(open_brokers.acquire, path, create=create)
     return ClientTransport(InProcessInvoker(path, broker))
 
 
 def _answer(answer: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     found = answer(**arguments)
-    return PendingReply(found, _same) if isinstance(found, Future) else found
-
-
-def _same(value: _T) -> _T:
-    return value
-
-
-async def _blocking(call: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+    return PendingReply(found, lambda value: value) if isinstance(found, Future) else found
 
 
 @dataclass(eq=False)
@@ -206,13 +192,13 @@ class _Arrivals:
 
     async def _look(self) -> None:
         """Wake the pulls whose messages have arrived, as long as any pull waits."""
-        loop, seen, known = asyncio.get_running_loop(), None, set[_Waiting]()
+        seen, known = None, set[_Waiting]()
         while self._waiting:
             now = self._store.position()
             if now != seen or not self._waiting <= known:
                 seen, known = now, {*self._waiting}
                 try:
-                    arrived = await loop.run_in_executor(None, self._arrived, known)
+                    arrived = await asyncio.to_thread(self._arrived, known)
                 except Exception:  # The pulls meet the error again, and report it.
                     arrived = [*known]
                 for one in arrived:
@@ -220,7 +206,9 @@ class _Arrivals:
             await asyncio.sleep(_LOOK_S)
 
     def _arrived(self, waiting: set[_Waiting]) -> list[_Waiting]:
-        return [one for one in waiting if self._maximum(one.queue) > one.offset]
-
-    def _maximum(self, queue: MessageQueue) -> int:
-        return self._storage.bounds(queue.topic, queue.queue_id).maximum
+        bounds = self._storage.bounds
+        return [
+            pull
+            for pull in waiting
+            if bounds(pull.queue.topic, pull.queue.queue_id).maximum > pull.offset
+        ]

@@ -133,7 +133,8 @@ class Instance:
         try:
             self._check_process()
             with self._lock:
-                self._check_open()
+                if self._closed:
+                    raise closed_error()
                 return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except StoreUnavailableError:
             coroutine.close()
@@ -240,10 +241,6 @@ class Instance:
                 remedy="Create a client in each process.",
                 code="CLIENT_FORKED",
             )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise closed_error()
 
 
 class _Instances:

@@ -23,10 +23,10 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pyrocket.base.clock import system_clock
 from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
@@ -42,7 +42,6 @@ _TABLE = re.compile(r'\s*\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}\s*', re.DOTALL)
 _BEGINNING = GroupStart(0, 0)
 _FIELDS = ("logOffset", "timeMs", "endOffset", "metMs")
 
-_T = TypeVar("_T")
 _Starts = dict[str, dict[str, tuple[GroupStart, int]]]
 """Topic → broker → where the consumer starts, and when it met the broker, in epoch milliseconds."""
 
@@ -69,7 +68,7 @@ class LocalOffsets:
         if all(broker in self._starts.get(topic, ()) for topic in wanted):
             return {}
         end = (await self._transport.group_starts(broker, self._group)).end
-        await _in_thread(lambda: self._add_starts(broker, wanted, end))
+        await asyncio.to_thread(self._add_starts, broker, wanted, end)
         return {}
 
     def _add_starts(self, broker: str, wanted: Mapping[str, GroupStart], end: GroupStart) -> None:
@@ -91,8 +90,7 @@ class LocalOffsets:
             self._starts = starts
 
     async def start(self, queue: MessageQueue) -> int:
-        """Return the stored next offset of a queue, or that of the consumer's start."""
-        offset = (await _in_thread(self._read)).get(queue)
+        offset = (await asyncio.to_thread(self._read)).get(queue)
         if offset is not None:
             return offset
         start, _ = self._starts.get(queue.topic, {}).get(queue.broker, (_BEGINNING, 0))
@@ -100,7 +98,7 @@ class LocalOffsets:
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
         """Store offsets durably; nothing is known of the ranges of the queues."""
-        await _in_thread(lambda: self._merge(offsets))
+        await asyncio.to_thread(self._merge, offsets)
         return {}
 
     def _merge(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -193,7 +191,3 @@ def _parse(text: str) -> dict[MessageQueue, int]:
         place = MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
         found[place] = int(offset)
     return found
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -6,10 +6,10 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pyrocket.client.config import ProducerConfig
 from pyrocket.client.core.sending import Sending
 from pyrocket.client.core.transactions import TransactionCore, decision
 from pyrocket.client.instance import Instance
-from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.tracing import Tracer
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.values.message import OutgoingMessage, SendStatus, StoredMessage

@@ -16,13 +16,13 @@ from pyrocket.base.arguments import LONGEST_MS, check_type, check_whole
 from pyrocket.base.clock import system_clock
 from pyrocket.base.failures import Failures
 from pyrocket.client.base import BaseClient
+from pyrocket.client.config import ProducerConfig, config_of
 from pyrocket.client.core.sending import ANYWHERE, Sending, SendTarget
 from pyrocket.client.instance import closed_error, wait_for
 from pyrocket.client.local_transactions import LocalTransactions, check_listener
 from pyrocket.client.outgoing import check_batch, check_outgoing, outgoing
-from pyrocket.client.producer_config import producer_config
 from pyrocket.client.selection import Selector
-from pyrocket.client.send_hooks import SendContext, SendHook, SendHooks
+from pyrocket.client.send_hooks import SendContext, SendHook
 from pyrocket.client.server import server_of
 from pyrocket.client.tracing import Tracer
 from pyrocket.engine.message_encoder import UniqueIds
@@ -103,7 +103,7 @@ def chained(
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyrocket.client.producer_config import ProducerSettings
+    from pyrocket.client.config import ProducerSettings
     from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,8 @@ class Producer(BaseClient):
         Raises InvalidInputError: CLIENT_SERVER unless exactly one of endpoint and path is given,
         PRODUCER_CONFIG, CLIENT_NAME, WRONG_TYPE, GROUP_ILLEGAL.
         """
-        self._config = producer_config(signature(type(self)).parameters, group=group, **settings)
+        others = signature(type(self)).parameters
+        self._config = config_of(ProducerConfig, others, group=group, **settings)
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url, create=create)
         super().__init__(server, instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)
@@ -162,7 +163,7 @@ class Producer(BaseClient):
             check_type(SendHook, "Derive it from SendHook.", hook=hook)
         if listener is not None:
             check_listener(listener)
-        self._listener, self._hooks = listener, SendHooks(hooks, Failures())
+        self._listener, self._hooks, self._failures = listener, [*hooks], Failures()
         self._ids, self._pending = UniqueIds(system_clock), PendingSends(self._config.max_pending)
         self._sending: Sending
         self._tracer: Tracer | None = None
@@ -185,7 +186,6 @@ class Producer(BaseClient):
             await self._transactions.start()
 
     def _end(self) -> None:
-        """Wait for sends that were started, at most for the time-out."""
         if not self._instance.is_in_loop:
             self._pending.wait(self._config.timeout_ms / 1000)
         for part in (self._transactions, self._tracer):
@@ -283,7 +283,7 @@ class Producer(BaseClient):
             )
         sent = self._outgoing([message])[0]
         context = SendContext(self._config.group, [message], "TRANSACTION")
-        self._hooks.before(context)
+        self._call_hooks("before_send", context)
         undecided, began_ms = None, system_clock()
         with self._pending.counted():
             try:
@@ -294,7 +294,7 @@ class Producer(BaseClient):
             finally:
                 if self._tracer is not None:
                     self._tracer.half_sent(sent, began_ms, undecided)
-                self._hooks.after(context)
+                self._call_hooks("after_send", context)
             return self._transactions.decide(undecided, argument)
 
     def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
@@ -315,14 +315,14 @@ class Producer(BaseClient):
         if mode == "SYNC":
             self._instance.check_may_wait()
         context = SendContext(self._config.group, messages, mode)
-        self._hooks.before(context)
+        self._call_hooks("before_send", context)
         self._pending.add(0 if self._instance.is_in_loop else timeout_ms / 1000)
         try:
             future = self._instance.submit(self._sending.send(sent, target, timeout_ms=timeout_ms))
         except BaseException as error:
             self._pending.remove()
             context.error = error
-            self._hooks.after(context)
+            self._call_hooks("after_send", context)
             raise
         future.add_done_callback(lambda done: self._pending.remove())
         return chained(future, lambda results: results, partial(self._after, context, sent))
@@ -337,7 +337,11 @@ class Producer(BaseClient):
         if self._tracer is not None:
             self._tracer.sent(sent, sent[0].born_timestamp, results)
         context.results, context.error = results, error
-        self._hooks.after(context)
+        self._call_hooks("after_send", context)
+
+    def _call_hooks(self, name: str, context: SendContext) -> None:
+        for hook in self._hooks:
+            self._failures.call_back(name, getattr(hook, name), context)
 
 
 def _target(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pyrocket.base.arguments import check_amount, check_whole
 from pyrocket.base.clock import system_clock
 from pyrocket.client.base import BaseClient
+from pyrocket.client.config import ConsumerConfig, config_of
 from pyrocket.client.consume_from import consume_timestamp
-from pyrocket.client.consumer_config import consumer_config
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.server import server_of
@@ -21,7 +21,7 @@ from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyrocket.client.consumer_config import ConsumerSettings
+    from pyrocket.client.config import ConsumerSettings
     from pyrocket.wire.channel import Credentials
 
 _T = TypeVar("_T")
@@ -75,8 +75,9 @@ class PullConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        self._config = consumer_config(
-            signature(type(self)).parameters, group=group, subscriptions=subscriptions, **settings
+        others = signature(type(self)).parameters
+        self._config = config_of(
+            ConsumerConfig, others, group=group, subscriptions=subscriptions, **settings
         )
         self._core: PollingCore
 

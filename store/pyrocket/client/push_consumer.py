@@ -17,7 +17,7 @@ from pyrocket.base.arguments import counted
 from pyrocket.base.clock import steady_clock, system_clock
 from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.client.base import BaseClient
-from pyrocket.client.consumer_config import consumer_config, subscriptions_of
+from pyrocket.client.config import ConsumerConfig, config_of, subscriptions_of
 from pyrocket.client.core.consumer import ConsumerCore
 from pyrocket.client.core.group_member import QueuesChanged
 from pyrocket.client.core.listening import ListenerExitError, Stats
@@ -34,7 +34,7 @@ from pyrocket.values.message import MessageQueue, StoredMessage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pyrocket.client.consumer_config import ConsumerSettings
+    from pyrocket.client.config import ConsumerSettings
     from pyrocket.wire.channel import Credentials
 
 
@@ -98,13 +98,12 @@ class PushConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        self._config = consumer_config(
-            signature(type(self)).parameters, group=group, subscriptions=subscriptions, **settings
+        others = signature(type(self)).parameters
+        self._config = config_of(
+            ConsumerConfig, others, group=group, subscriptions=subscriptions, **settings
         )
         hooks = {"before_consume": before_consume, "after_consume": after_consume}
-        optional = {"queues_changed": queues_changed, **hooks}
-        given = {name: one for name, one in optional.items() if one is not None}
-        _check_callable(listener=listener, **given)
+        _check_callable(listener=listener, queues_changed=queues_changed, **hooks)
         self._listener, self._queues_changed = listener, queues_changed
         self._before, self._after = before_consume, after_consume
         self._core: ConsumerCore | None = None
@@ -302,6 +301,8 @@ def _not_awaitable(result: object) -> object:
 
 def _check_callable(**functions: object) -> None:
     for name, function in functions.items():
+        if function is None and name != "listener":
+            continue
         if not callable(function):
             raise InvalidInputError(
                 f"{name} is {function!r}, which cannot be called.",

@@ -15,7 +15,6 @@ from pyrocket.metadata.topics import check_topic_name
 from pyrocket.remote.broker import CALL_S
 from pyrocket.remote.brokers import RemoteBrokers
 from pyrocket.remote.lookup import AddressUrl
-from pyrocket.remote.notifications import Notifications
 from pyrocket.values.consuming import Pull, Pulled, RawPulled
 from pyrocket.values.routes import TopicSettings
 from pyrocket.values.transactions import Undecided
@@ -37,21 +36,16 @@ class RemoteInvoker:
 
     def __init__(self, brokers: RemoteBrokers) -> None:
         """Clients call `connect`."""
-        self._brokers = brokers
-        self._notifications = Notifications(brokers.get)
-        self.create = brokers.create
-        brokers.follow(self._notifications.add, self._notifications.remove)
+        self._brokers, self.create, self.close = brokers, brokers.create, brokers.close
 
     async def invoke(
         self, broker: str, call: str, reply: type[_T] | UnionType, /, **arguments: Any
     ) -> _T:
-        """Make a call, and return its reply as a value of the type `reply`."""
         of, sent = SERVICE if call in _BULK else CLIENTS, _sendable(arguments)
         raw = await self._brokers.get(broker).call(call, of, CALL_S, **sent)
         return value_of(raw, reply)
 
     async def pull(self, request: Pull) -> Pulled:
-        """Return messages of a queue."""
         broker, seconds = self._brokers.get(request.queue.broker), request.hold_ms / 1000 + _PULL_S
         reply = await broker.call_and_wait("PullQueue", seconds, **vars(request))
         return pulled(value_of(reply, RawPulled))
@@ -76,12 +70,7 @@ class RemoteInvoker:
             has_check = raw is not None and raw.HasField("check")
             received(value_of(raw.check, Undecided) if has_check else None)
 
-        return self._notifications.watch(decode, **request)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        self._notifications.close()
-        await self._brokers.close()
+        return self._brokers.watch(decode, **request)
 
 
 async def connect(

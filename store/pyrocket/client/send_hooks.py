@@ -6,7 +6,6 @@ Source: `SendMessageHook`, `SendMessageContext`.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyrocket.base.failures import Failures
 from pyrocket.values.message import Message, SendResult
 
 
@@ -42,20 +41,3 @@ class SendHook:
 
     def after_send(self, context: SendContext) -> None:
         """Called when the send has succeeded or failed."""
-
-
-class SendHooks:
-    """The hooks of one producer. Safe to share between threads."""
-
-    def __init__(self, hooks: Sequence[SendHook], failures: Failures) -> None:
-        self._hooks, self._failures = [*hooks], failures
-
-    def before(self, context: SendContext) -> None:
-        """Call all hooks before a send."""
-        for hook in self._hooks:
-            self._failures.call_back("before_send", hook.before_send, context)
-
-    def after(self, context: SendContext) -> None:
-        """Call all hooks after a send."""
-        for hook in self._hooks:
-            self._failures.call_back("after_send", hook.after_send, context)

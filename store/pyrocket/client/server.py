@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Hashable
-from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyrocket.base.arguments import check_text, check_type, path_of
-from pyrocket.client.instance import Connect, Instance
+from pyrocket.client.instance import Connect
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import InvalidInputError
 
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 _URL_VARIABLE = "PYROCKET_ENDPOINT_URL"
 
 
-@dataclass(frozen=True)
-class ClientTarget:
+class ClientTarget(NamedTuple):
     """A server, and how to connect to it.
 
     Attributes:
@@ -28,10 +26,6 @@ class ClientTarget:
 
     key: Hashable
     connect: Connect
-
-    def acquire(self, name: str = "") -> Instance:
-        """Return the instance for this server; see `Instance.acquire`."""
-        return Instance.acquire(self.key, self.connect, name=name)
 
 
 def server_of(

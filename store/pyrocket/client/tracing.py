@@ -16,10 +16,10 @@ from random import Random
 
 from pyrocket.base.clock import system_clock
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceQueue
+from pyrocket.client.config import ProducerConfig
 from pyrocket.client.core.sending import Sending
 from pyrocket.client.instance import Instance
 from pyrocket.client.outgoing import outgoing
-from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.results import ConsumeResult
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from pyrocket.errors import QueueNotFoundError, TopicNotFoundError
 from pyrocket.formats.record_decode import messages_of
 from pyrocket.metadata.topics import check_topic_name, similar_to
-from pyrocket.values.admin import GroupLag
+from pyrocket.values.admin import GroupLag, TopicConfig
 from pyrocket.values.consuming import (
     Committed,
     GroupStart,
@@ -27,7 +27,6 @@ from pyrocket.values.consuming import (
 )
 from pyrocket.values.message import MessageQueue, OutgoingMessage, QueueOffsets, SendResult
 from pyrocket.values.routes import TopicSettings
-from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
 _T = TypeVar("_T")
@@ -65,23 +64,18 @@ class Invoker(Protocol):
 
         The arguments are named like the fields of the request.
         """
-        ...
 
     async def pull(self, request: Pull) -> Pulled:
         """Return messages of a queue; wait for new ones for the request's time."""
-        ...
 
     async def brokers(self) -> Sequence[str]:
         """Return the names of all live brokers."""
-        ...
 
     async def topics(self, topic: str) -> TopicSettings:
         """Return the settings of a topic at all brokers that have it."""
-        ...
 
     async def create(self, topic: str) -> Mapping[str, TopicConfig]:
         """Return the settings of a missing topic at all brokers that create it."""
-        ...
 
     def watch(
         self,
@@ -94,11 +88,9 @@ class Invoker(Protocol):
         """Follow the changes of a group of this client, or the checks of a producer group; return
         a function to stop.
         """
-        ...
 
     async def close(self) -> None:
         """Disconnect. No call is made after this."""
-        ...
 
 
 class ClientTransport:

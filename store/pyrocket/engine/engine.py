@@ -15,7 +15,7 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences
 from pyrocket.metadata.topics import Topics
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 T = TypeVar("T")
 _making = RLock()

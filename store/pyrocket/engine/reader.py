@@ -43,9 +43,9 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.identity import Identity, SealedLog, load_identity
 from pyrocket.metadata.queue_ends import QueueEnds, Shortfall
 from pyrocket.metadata.topics import Topics
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import ByteSpan, Position, QueueOffsets, StoredMessage
-from pyrocket.values.topics import TopicConfig
 
 
 class StoreFiles:

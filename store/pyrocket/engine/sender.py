@@ -36,8 +36,8 @@ from pyrocket.formats.record_batch import Appended, EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.topics import check_topic_name, lacking_topics
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
-from pyrocket.values.topics import TopicConfig
 
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the appends of a group after the first one, which may have any size."""

@@ -41,7 +41,7 @@ from pyrocket.formats.system_topics import (
     SYSTEM_PREFIX,
 )
 from pyrocket.metadata.json_table import Content, JsonTable, file_stamp
-from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.values.admin import PERM_READ, PERM_WRITE, TopicConfig
 
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _ATTRIBUTES, _TYPE = "attributes", "message.type"

@@ -9,6 +9,8 @@ from pyrocket.base.config import DEFAULT_QUEUES, Retention
 from pyrocket.errors import InvalidInputError
 from pyrocket.remote.client import Client, remote
 from pyrocket.values.admin import (
+    PERM_READ,
+    PERM_WRITE,
     AtTime,
     Backoff,
     CleanReport,
@@ -16,8 +18,9 @@ from pyrocket.values.admin import (
     GroupLag,
     LiveMember,
     ResetTo,
+    TopicConfig,
 )
-from pyrocket.values.topics import PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.wire.messages import value_of
 
 
 class RemoteAdmin:
@@ -42,10 +45,7 @@ class RemoteAdmin:
     @property
     def retention(self) -> Retention | None:
         """How long messages are kept; None means forever."""
-        return self._retention()
-
-    @remote("Retention")
-    def _retention(self) -> Retention | None: ...
+        return value_of(self.client.call("Retention"), Retention | None)
 
     @remote("SetRetention")
     def set_retention(self, retention: Retention | None) -> None:
@@ -66,10 +66,8 @@ class RemoteTopics:
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return all topics by name."""
-        return {topic.name: topic for topic in self._all()}
-
-    @remote("Topics")
-    def _all(self) -> list[TopicConfig]: ...
+        topics = value_of(self.client.call("Topics"), list[TopicConfig])
+        return {topic.name: topic for topic in topics}
 
     @remote("Topic")
     def get(self, name: str) -> TopicConfig:
@@ -135,10 +133,8 @@ class RemoteGroups:
 
     def all(self) -> dict[str, GroupConfig]:
         """Return all groups by name."""
-        return {group.name: group for group in self._all()}
-
-    @remote("Groups")
-    def _all(self) -> list[GroupConfig]: ...
+        groups = value_of(self.client.call("Groups"), list[GroupConfig])
+        return {group.name: group for group in groups}
 
     @remote("Group")
     def get(self, group: str) -> GroupConfig:
@@ -178,18 +174,8 @@ class RemoteGroups:
             place: dict[str, Any] = {"time_ms": to.ms}
         else:
             place = {"rule": to} if isinstance(to, str) else {"offsets": to}
-        return self._reset(group, topic, force, **place)
-
-    @remote("ResetGroup")
-    def _reset(
-        self,
-        group: str,
-        topic: str,
-        force: bool,
-        rule: str = "",
-        time_ms: int | None = None,
-        offsets: Mapping[int, int] | None = None,
-    ) -> dict[int, int]: ...
+        reply = self.client.call("ResetGroup", group=group, topic=topic, force=force, **place)
+        return value_of(reply, dict[int, int])
 
     def delete(self, group: str) -> None:
         """Delete a group and its offsets in all topics. Raises GroupNotFoundError."""

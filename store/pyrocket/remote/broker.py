@@ -11,7 +11,7 @@ import grpc.aio
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.connection import check_protocol, is_silent, unreachable
-from pyrocket.wire.channel import CHANNEL_OPTIONS, CLIENTS, SERVICE, Credentials, method_of
+from pyrocket.wire.channel import CHANNEL_OPTIONS, CLIENTS, ONCE, SERVICE, Credentials, method_of
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill
 from pyrocket.wire.tls_errors import date_remedy
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 
 CALL_S = 30
-
-_ONCE = frozenset({"SendMessages", "SendHalf", "SendBack"})
-"""Calls that store messages again when they are repeated, as after a lost reply."""
-
 
 _MAX_CALLS = 50
 """Maximum concurrent calls of one connection; brokers refuse more than 100 by default."""
@@ -128,9 +124,8 @@ class RemoteBroker:
             await channel.close()
 
     async def _error(self, name: str, error: Any) -> PyrocketError:
-        carried = carried_error(error, self.address)
-        if carried is not None:
+        if (carried := carried_error(error, self.address)) is not None:
             return carried
-        trusted, is_safe = self._credentials.ca, name not in _ONCE
+        trusted, is_safe = self._credentials.ca, name not in ONCE
         dates = await asyncio.to_thread(date_remedy, error, self.address, trusted)
         return unreachable(f"at {self.address}", name, error, repeat_is_safe=is_safe, dates=dates)

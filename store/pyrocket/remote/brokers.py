@@ -1,20 +1,18 @@
-"""`RemoteBrokers`: the brokers of a cluster by name."""
+"""`RemoteBrokers`: the brokers of a cluster by name, and their notifications."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pyrocket.errors import (
-    PyrocketError,
-    TopicNotFoundError,
-    TransportError,
-)
+from pyrocket.base.failures import Failures
+from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.routes import Route, TopicSettings
-from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.channel import SERVICE, Credentials
 from pyrocket.wire.messages import value_of
 
@@ -26,8 +24,87 @@ _CREATE_S = 1
 _AGAIN_S = 1
 """The time in which an address may answer that has not answered while others have."""
 
-_T = TypeVar("_T")
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 20.0
+
+_Received = Callable[[Any], None]
+"""Called with a notification; with None after notifications may have been lost."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Watch:
+    received: _Received
+    request: dict[str, str]
+    tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    def cancel(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+
+
+class Notifications:
+    """The streams of one transport, from every broker for every watch. Used by one event loop."""
+
+    def __init__(self, broker: Callable[[str], RemoteBroker]) -> None:
+        """`broker` returns a broker by name."""
+        self._broker = broker
+        self._names, self._failures = set[str](), Failures()
+        self._watches: set[_Watch] = set()
+
+    def watch(self, received: _Received, **request: str) -> Callable[[], None]:
+        """Follow the notifications that `request` names; return a function to stop."""
+        watch = _Watch(received, request)
+        self._watches.add(watch)
+        for name in self._names:
+            self._follow(watch, name)
+
+        def stop() -> None:
+            self._watches.discard(watch)
+            watch.cancel()
+
+        return stop
+
+    def add(self, broker: str) -> None:
+        """Follow a broker that is new, or has a new address."""
+        self._names.add(broker)
+        for watch in self._watches:
+            if broker in watch.tasks:
+                watch.tasks[broker].cancel()
+            self._follow(watch, broker)
+
+    def remove(self, broker: str) -> None:
+        """Stop following a broker."""
+        self._names.discard(broker)
+        for watch in self._watches:
+            if (task := watch.tasks.pop(broker, None)) is not None:
+                task.cancel()
+
+    def close(self) -> None:
+        """Stop following all brokers."""
+        for watch in self._watches:
+            watch.cancel()
+
+    def _follow(self, watch: _Watch, broker: str) -> None:
+        watch.tasks[broker] = asyncio.ensure_future(self._repeat(watch, broker))
+
+    async def _repeat(self, watch: _Watch, broker: str) -> None:
+        """Read a stream, and open it again whenever it ends."""
+        pause = _PAUSE_S
+        while True:
+            try:
+                async for notification in self._broker(broker).stream(
+                    "Notifications", **watch.request
+                ):
+                    pause = _PAUSE_S
+                    watch.received(notification)
+            except PyrocketError as error:
+                _log.info("the notifications of %s are followed again later: %s", broker, error)
+            except Exception as error:
+                self._failures.task(f"the notifications of {broker} are followed again", error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            watch.received(None)
 
 
 class RemoteBrokers:
@@ -45,17 +122,8 @@ class RemoteBrokers:
         self._lookup: RouteLookup | None = None
         self._routed: dict[str, set[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._added: Callable[[str], None] = lambda name: None
-        self._removed: Callable[[str], None] = lambda name: None
-
-    def follow(self, added: Callable[[str], None], removed: Callable[[str], None]) -> None:
-        """Call `added` with each known broker, and with each that is new or has a new address.
-
-        `removed` is called with each broker that no route contains any longer.
-        """
-        self._added, self._removed = added, removed
-        for name in self.names:
-            added(name)
+        self._notifications = Notifications(self.get)
+        self.watch = self._notifications.watch
 
     @property
     def names(self) -> list[str]:
@@ -70,7 +138,7 @@ class RemoteBrokers:
         if self._lookup is None:
             await self._greet_all()
         if self._lookup is not None:
-            for name, address in (await _blocking(self._lookup.brokers)).items():
+            for name, address in (await asyncio.to_thread(self._lookup.brokers)).items():
                 self._locate(name, address)
 
     def get(self, name: str) -> RemoteBroker:
@@ -102,18 +170,18 @@ class RemoteBrokers:
     async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
         """Return what a name server knows of a topic, and what it has forgotten by a restart."""
         ask = partial(lookup.route, topic, fresh=True)
-        found = await _blocking(ask)
-        if forgotten := self._gone(topic, _brokers_of(found)):
+        route = await asyncio.to_thread(ask)
+        if forgotten := self._gone(topic, _brokers_of(route)):
             registered = await self._registered(lookup)
-            found = await _blocking(ask)  # A broker may have registered in the meantime.
+            route = await asyncio.to_thread(ask)  # A broker may have registered in the meantime.
             for name in forgotten.keys() & registered:
                 self._remember(topic, name, None)
-        for broker in found.brokers:
+        for broker in route.brokers:
             self._locate(broker.name, broker.addresses[min(broker.addresses)])
-        for one in (*found.gone, *found.queues):
-            self._remember(topic, one.broker, one.topic)
-        live = {one.broker: one.topic for one in found.queues}
-        reported = {one.broker for one in found.gone}
+        for queues in (*route.gone, *route.queues):
+            self._remember(topic, queues.broker, queues.topic)
+        live = {queues.broker: queues.topic for queues in route.queues}
+        reported = {queues.broker for queues in route.gone}
         gone = self._gone(topic, live)
         # A broker that the name server does not know may run, and register soon.
         self._forget_gone(topic, live.keys() | (gone.keys() - reported))
@@ -122,7 +190,7 @@ class RemoteBrokers:
     async def _registered(self, lookup: RouteLookup) -> Collection[str]:
         """Return the names of all live brokers; nothing if no name server answers."""
         try:
-            return await _blocking(lookup.brokers)
+            return await asyncio.to_thread(lookup.brokers)
         except TransportError:
             return ()
 
@@ -136,7 +204,7 @@ class RemoteBrokers:
     def _gone(self, topic: str, known: Collection[str]) -> dict[str, TopicConfig]:
         """Return the settings of an ordered topic at the brokers that are not `known`."""
         ordered = self._ordered.get(topic, {})
-        return {name: one for name, one in ordered.items() if name not in known}
+        return {name: topic for name, topic in ordered.items() if name not in known}
 
     async def create(self, topic: str) -> Mapping[str, TopicConfig]:
         """Create a missing topic at all brokers that allow it; return its settings by broker.
@@ -174,10 +242,11 @@ class RemoteBrokers:
 
     async def close(self) -> None:
         """Disconnect."""
+        self._notifications.close()
         for broker in self._opened.values():
             await broker.close()
         if self._lookup is not None:
-            await _blocking(self._lookup.close)
+            await asyncio.to_thread(self._lookup.close)
 
     async def _greet_all(self) -> None:
         """Make the first call to each address that has not answered one.
@@ -203,7 +272,7 @@ class RemoteBrokers:
 
     async def _current(self) -> Sequence[str]:
         if isinstance(self._addresses, AddressUrl):
-            return await _blocking(self._addresses.current)
+            return await asyncio.to_thread(self._addresses.current)
         return self._addresses
 
     async def _topic(self, broker: str, topic: str) -> TopicConfig | None:
@@ -220,16 +289,16 @@ class RemoteBrokers:
                 raise
             _log.warning("the queues of %s at %s are left out: %s", topic, broker, error)
             return None
-        found = value_of(reply, TopicConfig)
-        self._remember(topic, broker, found)
-        return found
+        settings = value_of(reply, TopicConfig)
+        self._remember(topic, broker, settings)
+        return settings
 
     def _locate(self, broker: str, address: str) -> None:
         before = self._address_of.get(broker)
         if before != address:
             self._address_of[broker] = address
             self._disconnect(before)
-            self._added(broker)
+            self._notifications.add(broker)
 
     def _forget_gone(self, topic: str, brokers: set[str]) -> None:
         """Forget the addresses of brokers that were in the route of a topic and are now in none."""
@@ -237,7 +306,7 @@ class RemoteBrokers:
         self._routed[topic] = brokers
         for name in gone.difference(*self._routed.values()) & self._address_of.keys():
             self._disconnect(self._address_of.pop(name))
-            self._removed(name)
+            self._notifications.remove(name)
 
     def _disconnect(self, address: str | None) -> None:
         """Close the connections to an address that no broker has any longer."""
@@ -256,7 +325,3 @@ class RemoteBrokers:
 
 def _brokers_of(route: Route) -> set[str]:
     return {one.broker for one in (*route.queues, *route.gone)}
-
-
-async def _blocking(call: Callable[[], _T]) -> _T:
-    return await asyncio.get_running_loop().run_in_executor(None, call)

@@ -12,21 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from queue import SimpleQueue
-from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints
 
 import grpc
-from google.protobuf.message import Message
 
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
-from pyrocket.wire.channel import SERVICE, method_of
+from pyrocket.wire.channel import ONCE, SERVICE, method_of
 from pyrocket.wire.errors import carried_error
-from pyrocket.wire.messages import fill, values_of
+from pyrocket.wire.messages import fill, value_of
 from pyrocket.wire.tls_errors import tls_mismatch
-
-_ONCE = ("Append", "SendMessages")
-"""Calls that append their rows again if they are repeated, for example after a lost reply."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 
@@ -168,7 +163,7 @@ class Client:
                 if failure is None or not isinstance(error, TransportError):
                     failure = self._error(name, error)
                 silent = _is_silent(error)
-                repeats = _may_repeat(error) or (silent and name not in _ONCE)
+                repeats = _may_repeat(error) or (silent and name not in ONCE)
                 if repeats and not self.connection.was_greeted:
                     mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
                     repeats, failure = mismatch is None, mismatch or failure
@@ -180,11 +175,10 @@ class Client:
         if isinstance(error, PyrocketError):
             return error
         address = self.connection.address
-        carried = carried_error(error, address)
-        if carried is not None:
+        if (carried := carried_error(error, address)) is not None:
             return carried
         dates = self.connection.date_remedy(error)
-        place, is_safe = self.connection.place, name not in _ONCE
+        place, is_safe = self.connection.place, name not in ONCE
         return unreachable(place, name, error, repeat_is_safe=is_safe, dates=dates)
 
 
@@ -272,12 +266,3 @@ class RemoteMethod(Generic[_P, _R]):
 def remote(call: str) -> Callable[["_Method[_P, _R]"], RemoteMethod[_P, _R]]:
     """Return a decorator that makes a method call the broker; its body is not executed."""
     return partial(RemoteMethod, call)
-
-
-def value_of(reply: Message, kind: Any) -> Any:
-    """Return the value of a reply, or the dataclass whose fields are those of the reply."""
-    if kind is NoneType:
-        return None
-    if "value" in reply.DESCRIPTOR.fields_by_name:
-        return values_of(reply, {"value": kind})["value"]
-    return kind(**values_of(reply, get_type_hints(kind)))

@@ -18,7 +18,7 @@ from pyrocket.remote.connection import Connection
 from pyrocket.values.routes import BrokerData, Route
 from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
 from pyrocket.wire.errors import call_error
-from pyrocket.wire.messages import fill, values_of
+from pyrocket.wire.messages import fill, value_of
 
 REFRESH_S, URL_REFRESH_S = 30, 120
 _TIMEOUT_S = 3
@@ -32,10 +32,10 @@ _log = logging.getLogger(__name__)
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """Return addresses separated by commas or semicolons. Raises OptionError (ADDRESS_INVALID)."""
-    found = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
-    for address in found:
+    addresses = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
+    for address in addresses:
         parse_address(address)
-    return found
+    return addresses
 
 
 class AddressUrl:
@@ -109,13 +109,13 @@ class RouteLookup:
             if not fresh and known.brokers and self._clock() - read_s < REFRESH_S:
                 return known
             try:
-                (found,) = self._ask("Routes", list[Route], topics=[topic])
+                (route,) = self._ask("Routes", list[Route], topics=[topic])
             except TransportError:
                 if not known.brokers:
                     raise
-                found = known
-            self._routes[topic] = self._clock(), found
-            return found
+                route = known
+            self._routes[topic] = self._clock(), route
+            return route
 
     def brokers(self) -> dict[str, str]:
         """Return the addresses of the live brokers by name.
@@ -124,8 +124,8 @@ class RouteLookup:
         Raises TransportError, and the errors that a name server reports.
         """
         with self._lock:
-            found = self._ask("Brokers", list[BrokerData])
-            return {one.name: min(one.addresses.items())[1] for one in found}
+            brokers = self._ask("Brokers", list[BrokerData])
+            return {broker.name: min(broker.addresses.items())[1] for broker in brokers}
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""
@@ -164,14 +164,13 @@ def _answer(
     method, request, reply = method_of(call, NAME_SERVER)
     sent = fill(request(), arguments).SerializeToString()
     try:
-        found: Any = connection.channel.unary_unary(method)(
+        answer: Any = connection.channel.unary_unary(method)(
             sent, timeout=_TIMEOUT_S, metadata=connection.metadata
         )
     except grpc.RpcError as error:
         dates = connection.date_remedy(error)
         raise call_error(connection.address, call, error, dates) from None
-    value: _Value = values_of(reply.FromString(found), {"value": kind})["value"]
-    return value
+    return value_of(reply.FromString(answer), kind)
 
 
 def is_broker(greet: Callable[[], object]) -> bool:

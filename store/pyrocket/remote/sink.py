@@ -4,8 +4,10 @@
 import copy
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,14 +16,15 @@ from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig
 from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder, UniqueIds
 from pyrocket.errors import MessageError, TopicNotFoundError
 from pyrocket.formats.properties import check_message_kinds
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.formats.wire_block import BLOCK_BYTES
+from pyrocket.formats.wire_block import BLOCK_BYTES, encode_records
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.remote.client import Client, remote, value_of
+from pyrocket.remote.client import Client, remote
 from pyrocket.remote.source import RemoteSource
-from pyrocket.remote.upload import BrokerStaging, blocks_of
 from pyrocket.services.sink.batch import SinkBatch
-from pyrocket.services.sink.staging import Stager
+from pyrocket.services.sink.staging import Stager, staged_name
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import (
     AppendResult,
     Message,
@@ -29,9 +32,9 @@ from pyrocket.values.message import (
     OutgoingMessage,
     SendResult,
 )
-from pyrocket.values.sink import FAIL, Published, Staged
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.sink import FAIL, ContentSum, Published, Staged
 from pyrocket.wire.channel import CLIENTS
+from pyrocket.wire.messages import value_of
 
 MAX_APPEND_BYTES = 8 << 20
 """Larger batches are staged and published, so that the broker does not hold them in memory."""
@@ -41,6 +44,106 @@ DEFAULT_REQUEST_BYTES = 16 << 20
 
 _MORE_BYTES = 160
 """Estimated bytes of a record in addition to the columns of its row: header, topic, UNIQ_KEY."""
+
+
+class BrokerStaging:
+    """The staging area of a broker."""
+
+    def __init__(
+        self,
+        client: Client,
+        store_id: str,
+        queues_of: Callable[[str], int],
+        block_bytes: int,
+    ) -> None:
+        """`queues_of` returns the number of write queues of a topic, which need not exist yet."""
+        self._client, self.store_id, self._queues_of = client, store_id, queues_of
+        self._block_bytes = block_bytes
+        self._routes: dict[str, int] = {}
+        self.root = Path(client.connection.address)
+
+    def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, "Upload"]:
+        """Return the name of a new staged file, and its upload."""
+        name = staged_name(batch, partition, attempt)
+        return name, Upload(self._client, name, self._routes, self._block_bytes)
+
+    def queues_of(self, topic: str) -> int:
+        """Return the number of write queues of a topic."""
+        self._routes[topic] = self._queues_of(topic)
+        return self._routes[topic]
+
+    def completed(self, name: str) -> None:
+        """Do nothing: the broker records the time itself."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file that will not be published."""
+        self._client.call("Discard", staged=[_named(name, self.store_id)])
+
+
+class Upload:
+    """The upload of one staged file. One block is sent while the next one is filled."""
+
+    def __init__(
+        self, client: Client, name: str, routes: Mapping[str, int], block_bytes: int
+    ) -> None:
+        self._client, self._name, self._routes = client, name, routes
+        self._block_bytes = block_bytes
+        self._thread = ThreadPoolExecutor(1, "pyrocket-upload")
+        self._sent: Future[object] | None = None
+        self._waiting: list[bytes] = []
+        self._size = self._blocks = 0
+
+    def add(self, batch: EncodedBatch) -> None:
+        """Upload a batch. If the broker rejected an earlier block, raises the broker's error."""
+        for block in blocks_of(batch, self._block_bytes):
+            if self._size and self._size + len(block) > self._block_bytes:
+                self._send()
+            self._waiting.append(block)
+            self._size += len(block)
+
+    def _send(self) -> None:
+        self._wait()
+        self._sent = self._thread.submit(
+            self._client.call,
+            "Stage",
+            name=self._name,
+            number=self._blocks,
+            topics=dict(self._routes),
+            records=self._waiting,
+        )
+        self._waiting, self._size, self._blocks = [], 0, self._blocks + 1
+
+    def _wait(self) -> None:
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            sent.result()
+
+    def finish(self) -> tuple[int, int]:
+        """Upload the last block; return the length and checksum of the broker's file."""
+        self._send()
+        self._wait()
+        self.close()
+        reply = self._client.call("FinishStaging", name=self._name, blocks=self._blocks)
+        return reply.value.length, reply.value.checksum
+
+    def close(self) -> None:
+        """Stop sending."""
+        self._thread.shutdown(cancel_futures=True)
+
+
+def _named(name: str, store: str) -> Staged:
+    return Staged(name, 0, 0, 0, 0, ContentSum(), store)
+
+
+def blocks_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
+    """Yield the records in blocks of about `size` bytes."""
+    records, first = memoryview(batch.data), 0
+    while first < len(batch):
+        start = int(batch.bounds[first])
+        last = int(batch.bounds.searchsorted(start + size, side="right")) - 1
+        last = max(last, first + 1)
+        yield encode_records(records[start : int(batch.bounds[last])], batch.sizes[first:last])
+        first = last
 
 
 class RemoteSink:

@@ -15,11 +15,12 @@ from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice, empty_slice
 from pyrocket.remote.client import Client, remote
 from pyrocket.remote.version_watch import VersionWatch
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange, SourceIdentity
 from pyrocket.values.source import BrokerCalls, Part, RunningState, TablePart
-from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.blocks import blocks_in
+from pyrocket.wire.messages import value_of
 
 if TYPE_CHECKING:
     from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
@@ -80,10 +81,8 @@ class RemoteSource:
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""
-        return {topic.name: topic for topic in self._topics()}
-
-    @remote("Topics")
-    def _topics(self) -> list[TopicConfig]: ...
+        topics = value_of(self.client.call("Topics"), list[TopicConfig])
+        return {topic.name: topic for topic in topics}
 
     topic = remote("Topic")(BrokerCalls.topic)
     plan = remote("Plan")(BrokerCalls.plan)

@@ -8,13 +8,12 @@ nameserver     the name server, and the registration of brokers
 health         grpc.health.v1
 monitoring     /metrics and /health
 process        the broker process, from start to shutdown
-call_server    threads, rights, limits and errors of calls, for every server
+call_server    threads, rights, limits and errors of calls, for every server; its event loop
 incoming       a call and who makes it, and what it holds within the limits
 requests       parses requests
 gate           checks the rights that each call needs
-limits         limits memory, and detects callbacks that block the event loop
-tls            the broker's certificate
 version_feed   sends versions of the store to all watching clients
+tls            the broker's certificate
 """
 
 import pyrocket.wire  # noqa: F401 - reports packages that are missing

@@ -11,6 +11,7 @@ while a receive scans many messages of a queue, the acks of its group wait, but 
 import asyncio
 import logging
 import resource
+import selectors
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ import grpc.aio
 from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Work
-from pyrocket.errors import InvalidInputError, PyrocketError
+from pyrocket.errors import PyrocketError
 from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import COPIES, CallLimits, CallOrigin, Incoming
@@ -58,6 +59,9 @@ _BLOCK_COPIES = COPIES + 1
 """The stream of blocks keeps the records of the last one."""
 
 _BLOCK_PRICE = _BLOCK_COPIES * BLOCK_BYTES
+
+HELD_S = 0.02
+"""Longest time that a callback should block the event loop."""
 
 _ABORT_S = 1
 """Time to tell a client that is too slow that its call was cancelled."""
@@ -246,7 +250,11 @@ class CallServer:
     async def _abort(self, call: Incoming, error: Exception) -> None:
         if not isinstance(error, PyrocketError):
             _LOG.error("a call failed unexpectedly", exc_info=error)
-            error = _unexpected(error)
+            error = PyrocketError(
+                f"the broker failed unexpectedly: {type(error).__name__}.",
+                remedy="Please report the error; its traceback is in the broker's log.",
+                code="BROKER_FAILED",
+            )
         await call.abort(*status_of(self._gate.without_names(error)))
 
     def handler_of(self, call: Call) -> grpc.RpcMethodHandler:
@@ -315,34 +323,12 @@ class CallServer:
 
         Raises StorePermissionError, InvalidInputError.
         """
-        arguments = arguments_of(call, request)
+        arguments = call.arguments(request)
         return arguments, self._gate.admit(origin, call.name, arguments)
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
         """Run work in a thread for its kind."""
         return self._threads.run(work, kind)
-
-
-def arguments_of(call: Call, request: bytes) -> dict[str, Any]:
-    """Return the arguments of a call. Raises InvalidInputError (REQUEST_MALFORMED)."""
-    try:
-        return call.arguments(request)
-    except PyrocketError:
-        raise
-    except Exception as error:
-        raise InvalidInputError(
-            f"the request of {call.name} is malformed: {error}.",
-            remedy="Use a client of this release.",
-            code="REQUEST_MALFORMED",
-        ) from error
-
-
-def _unexpected(error: Exception) -> PyrocketError:
-    return PyrocketError(
-        f"the broker failed unexpectedly: {type(error).__name__}.",
-        remedy="Please report the error; its traceback is in the broker's log.",
-        code="BROKER_FAILED",
-    )
 
 
 def _close(replies: Iterator[Any]) -> None:
@@ -371,3 +357,20 @@ class Threads:
         """Wait until all work is done."""
         for pool in self._pools.values():
             pool.shutdown()
+
+
+class LoopWatch(selectors.DefaultSelector):
+    """An event loop's selector that counts how often callbacks blocked the loop for too long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.longest_s, self._woke = 0, 0.0, time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for events. The time since the last wait was spent in callbacks."""
+        held = time.monotonic() - self._woke
+        self.longest_s = max(self.longest_s, held)
+        self.count += held > HELD_S
+        found = super().select(timeout)
+        self._woke = time.monotonic()
+        return found

@@ -21,21 +21,12 @@ from pyrocket.server.service import Call, call_of, calls_of
 from pyrocket.values.consuming import PullStatus, RawPulled
 from pyrocket.values.message import MessageQueue
 from pyrocket.values.transactions import Undecided
+from pyrocket.wire.channel import CLIENTS
 from pyrocket.wire.descriptors import message_class, service
-from pyrocket.wire.messages import put
-
-SERVICE = "pyrocket.v1.Clients"
+from pyrocket.wire.messages import fill
 
 _PULLED_BYTES = 3 << 20
 """Memory reserved for the messages of a pull: most have 256 KiB, one message has up to 4 MiB."""
-
-
-@dataclass(frozen=True)
-class Notification:
-    """A group whose members or subscriptions have changed, or a half message to be decided."""
-
-    group: str = ""
-    check: Undecided | None = None
 
 
 @dataclass(frozen=True)
@@ -59,20 +50,20 @@ class ClientsService:
     def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
         self._broker, self._gate, self._server = broker, gate, server
         self._max_wait_s = settings.long_poll
-        self._polls, self._session = LongPolls(broker), ClientSession(("", SERVICE))
+        self._polls, self._session = LongPolls(broker), ClientSession(("", CLIENTS))
         self._streams: set[Stream] = set()
         self._clients = ClientCalls(broker)
-        self._calls = calls_of(SERVICE, self._clients.table())
-        method = service(SERVICE).methods_by_name["Notifications"]
+        self._calls = calls_of(CLIENTS, self._clients.table())
+        method = service(CLIENTS).methods_by_name["Notifications"]
         self._watch = call_of(method, self._subscribe)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service."""
         server = self._server
-        found = {name: server.handler_of(call) for name, call in self._calls.items()}
-        found["PullQueue"] = server.handler("PullQueue", self._pull)
-        found["Notifications"] = server.handler("Notifications", self._notify, streams=True)
-        return grpc.method_handlers_generic_handler(SERVICE, found)
+        handlers = {name: server.handler_of(call) for name, call in self._calls.items()}
+        handlers["PullQueue"] = server.handler("PullQueue", self._pull)
+        handlers["Notifications"] = server.handler("Notifications", self._notify, streams=True)
+        return grpc.method_handlers_generic_handler(CLIENTS, handlers)
 
     def stop(self) -> None:
         """End all pulls that wait, and all streams."""
@@ -87,20 +78,20 @@ class ClientsService:
         async def look() -> _Looked:
             incoming.hold(0)
             await incoming.reserve(_PULLED_BYTES)
-            found = _Looked(await run(partial(call.answer, **asked)))
-            if not found.messages:
+            pulled = _Looked(await run(partial(call.answer, **asked)))
+            if not pulled.messages:
                 incoming.hold(0)
-            return found
+            return pulled
 
-        found = await look()
+        pulled = await look()
         hold_s = min(asked["hold_ms"] / 1000, self._max_wait_s)
-        if not found.messages and hold_s > 0:
+        if not pulled.messages and hold_s > 0:
             await run(lambda: self._broker.polls)  # Created in a thread: it may wait for the disk.
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
             with incoming.parked():
-                found = await self._polls.wait(place, self._session, deadline, look)
-        return incoming.reply(await run(lambda: call.encode(found.reply)))
+                pulled = await self._polls.wait(place, self._session, deadline, look)
+        return incoming.reply(await run(lambda: call.encode(pulled.reply)))
 
     async def _asked(self, call: Call, incoming: Incoming) -> dict[str, Any]:
         """Return the arguments of a call that may wait; its request then takes up no memory."""
@@ -124,10 +115,8 @@ class ClientsService:
             self._streams.discard(stream)
             stop()
             if asked["client_id"] and not self._server.is_stopping:
-                leave = self._broker.consumers.leave
-                await asyncio.shield(
-                    self._server.run(partial(leave, asked["client_id"], asked["group"]))
-                )
+                leave = partial(self._broker.consumers.leave, asked["client_id"], asked["group"])
+                await asyncio.shield(self._server.run(leave))
 
     def _subscribe(
         self, group: str, producer_group: str, client_id: str, stream: Stream, origin: CallOrigin
@@ -140,10 +129,9 @@ class ClientsService:
         def notify(undecided: Undecided | None) -> bool:
             if undecided is not None and not self._may_decide(origin, undecided):
                 return False
-            return stream.offer(_encoded(Notification("" if undecided else group, undecided)))
+            return stream.offer(_notification(group, undecided))
 
-        watch = self._clients.watch
-        return watch(notify, group, producer_group, lambda: max(stream.room, 0))
+        return self._clients.watch(notify, group, producer_group, lambda: max(stream.room, 0))
 
     def _may_decide(self, origin: CallOrigin, undecided: Undecided) -> bool:
         """Whether a user may send to the topic of a half message, and thus see the message."""
@@ -156,7 +144,7 @@ class ClientsService:
         return True
 
 
-def _encoded(notification: Notification) -> Any:
+def _notification(group: str, undecided: Undecided | None) -> Any:
+    """Return a half message to be decided, or a group that has changed."""
     message = message_class("pyrocket.v1.Notification")()
-    put(message, notification)
-    return message
+    return fill(message, {"group": group} if undecided is None else {"check": undecided})

@@ -53,100 +53,67 @@ from pyrocket.wire.channel import parse
 WHOLE_STORE = Need(ADMIN, STORE)
 CREATE = "create"
 
-NEEDS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "Hello": (),
-    "Watch": (),
-    "Status": (),
-    "Plan": (),
-    "Topics": (),
-    "Topic": (("any", TOPIC, "name"),),
-    "Bounds": ((SUBSCRIBE, TOPIC, "topics"),),
-    "QueueBounds": ((SUBSCRIBE, TOPIC, "queues"),),
-    "Retired": ((SUBSCRIBE, TOPIC, "topics"),),
-    "OffsetsAt": ((SUBSCRIBE, TOPIC, "times_ms"),),
-    "Truncations": ((SUBSCRIBE, TOPIC, "queues"),),
-    "Mark": ((SUBSCRIBE, TOPIC, "offsets"),),
-    "Holds": (),
-    "Sizes": ((SUBSCRIBE, TOPIC, "ranges"),),
-    "SplitAtBytes": ((SUBSCRIBE, TOPIC, "splits"),),
-    "Locate": ((SUBSCRIBE, TOPIC, "request"),),
-    "Slices": ((SUBSCRIBE, TOPIC, "ranges"),),
-    "JoinedSlice": ((SUBSCRIBE, TOPIC, "ranges"),),
-    "SlicesAt": ((SUBSCRIBE, TOPIC, "locations"),),
-    "PlanView": (("view", STORE, ""),),
-    "ReadView": (("view", STORE, ""),),
-    "Committed": ((SUBSCRIBE, GROUP, "group"),),
-    "Commit": ((SUBSCRIBE, GROUP, "group"), (SUBSCRIBE, TOPIC, "offsets")),
-    "Prepare": ((PUBLISH, TOPIC, "topic"), (CREATE, TOPIC, "topic")),
-    "Append": ((PUBLISH, TOPIC, "topics"),),
-    "Stage": ((PUBLISH, TOPIC, "topics"),),
-    "FinishStaging": (),
-    "Publish": ((PUBLISH, TOPIC, "staged"), (CREATE, TOPIC, "staged")),
-    "Discard": ((PUBLISH, TOPIC, "staged"),),
-    "CreateTopic": ((ADMIN, TOPIC, "name"),),
-    "UpdateTopic": ((ADMIN, TOPIC, "name"),),
-    "MessageType": (("any", TOPIC, "name"),),
-    "DeleteTopic": ((ADMIN, TOPIC, "name"),),
-    "Groups": (),
-    "Group": (("any", GROUP, "group"),),
-    "Lag": (("any", GROUP, "group"),),
-    "Members": (("any", GROUP, "group"),),
-    "CreateGroup": ((ADMIN, GROUP, "group"),),
-    "UpdateGroup": ((ADMIN, GROUP, "group"),),
-    "ResetGroup": ((ADMIN, GROUP, "group"),),
-    "DeleteGroup": ((ADMIN, GROUP, "group"),),
-    "Retention": (),
-    "SetRetention": ((ADMIN, STORE, ""),),
-    "Clean": ((ADMIN, STORE, ""),),
-    "Flush": (),
+_RIGHTS: list[tuple[str, tuple[tuple[str, str, str], ...]]] = [
+    ("Hello Watch Status Plan Topics Holds FinishStaging Groups Retention Flush", ()),
+    ("Topic MessageType", (("any", TOPIC, "name"),)),
+    ("Bounds Retired", ((SUBSCRIBE, TOPIC, "topics"),)),
+    ("QueueBounds Truncations", ((SUBSCRIBE, TOPIC, "queues"),)),
+    ("OffsetsAt", ((SUBSCRIBE, TOPIC, "times_ms"),)),
+    ("Mark", ((SUBSCRIBE, TOPIC, "offsets"),)),
+    ("Sizes Slices JoinedSlice", ((SUBSCRIBE, TOPIC, "ranges"),)),
+    ("SplitAtBytes", ((SUBSCRIBE, TOPIC, "splits"),)),
+    ("Locate", ((SUBSCRIBE, TOPIC, "request"),)),
+    ("SlicesAt", ((SUBSCRIBE, TOPIC, "locations"),)),
+    ("PlanView ReadView", (("view", STORE, ""),)),
+    ("Committed", ((SUBSCRIBE, GROUP, "group"),)),
+    ("Commit", ((SUBSCRIBE, GROUP, "group"), (SUBSCRIBE, TOPIC, "offsets"))),
+    ("Prepare", ((PUBLISH, TOPIC, "topic"), (CREATE, TOPIC, "topic"))),
+    ("Append Stage", ((PUBLISH, TOPIC, "topics"),)),
+    ("Publish", ((PUBLISH, TOPIC, "staged"), (CREATE, TOPIC, "staged"))),
+    ("Discard", ((PUBLISH, TOPIC, "staged"),)),
+    ("CreateTopic UpdateTopic DeleteTopic", ((ADMIN, TOPIC, "name"),)),
+    ("Group Lag Members", (("any", GROUP, "group"),)),
+    ("CreateGroup UpdateGroup ResetGroup DeleteGroup", ((ADMIN, GROUP, "group"),)),
+    ("SetRetention Clean", ((ADMIN, STORE, ""),)),
     # Producers and consumers of `pyrocket.client`.
-    "SendMessages": ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue")),
-    "CreateMissing": ((PUBLISH, TOPIC, "name"), (CREATE, TOPIC, "name")),
-    "SendHalf": ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue")),
-    "EndHalf": ((PUBLISH, TOPIC, "topic"),),
-    "JoinGroups": (("join", STORE, ""),),
-    "LeaveGroup": ((SUBSCRIBE, GROUP, "group"),),
-    "GroupStarts": ((SUBSCRIBE, GROUP, "group"),),
-    "GroupMembers": ((SUBSCRIBE, GROUP, "group"),),
-    "CheckFilter": ((SUBSCRIBE, TOPIC, "topic"),),
-    "Notifications": (("follow", STORE, ""),),
-    **dict.fromkeys(
-        ("PullQueue", "StartOffset", "CommittedOffset", "SendBack"),
+    ("SendMessages SendHalf", ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue"))),
+    ("CreateMissing", ((PUBLISH, TOPIC, "name"), (CREATE, TOPIC, "name"))),
+    ("EndHalf", ((PUBLISH, TOPIC, "topic"),)),
+    ("JoinGroups", (("join", STORE, ""),)),
+    ("LeaveGroup GroupStarts GroupMembers", ((SUBSCRIBE, GROUP, "group"),)),
+    ("CheckFilter", ((SUBSCRIBE, TOPIC, "topic"),)),
+    ("Notifications", (("follow", STORE, ""),)),
+    (
+        "PullQueue StartOffset CommittedOffset SendBack",
         ((SUBSCRIBE, TOPIC, "queue"), (SUBSCRIBE, GROUP, "group")),
     ),
-    **dict.fromkeys(
-        ("LockQueues", "UnlockQueues"), ((SUBSCRIBE, TOPIC, "queues"), (SUBSCRIBE, GROUP, "group"))
-    ),
-    "CommitOffsets": ((SUBSCRIBE, TOPIC, "offsets"), (SUBSCRIBE, GROUP, "group")),
+    ("LockQueues UnlockQueues", ((SUBSCRIBE, TOPIC, "queues"), (SUBSCRIBE, GROUP, "group"))),
+    ("CommitOffsets", ((SUBSCRIBE, TOPIC, "offsets"), (SUBSCRIBE, GROUP, "group"))),
     # The name server.
-    "Register": ((ADMIN, STORE, ""),),
-    "Routes": (("any", TOPIC, "topics"),),
-    "ClusterTopics": (),
-    "Brokers": (),
+    ("Register", ((ADMIN, STORE, ""),)),
+    ("Routes", (("any", TOPIC, "topics"),)),
+    ("ClusterTopics Brokers", ()),
     # RocketMQ's own protocol.
-    "QueryRoute": (("any", TOPIC, "topics"),),
-    "Heartbeat": ((SUBSCRIBE, GROUP, "groups"),),
-    "NotifyClientTermination": ((SUBSCRIBE, GROUP, "groups"),),
-    "Telemetry": (
-        (PUBLISH, TOPIC, "publishing"),
-        (SUBSCRIBE, TOPIC, "subscribed"),
-        (SUBSCRIBE, GROUP, "groups"),
-    ),
-    "SendMessage": ((PUBLISH, TOPIC, "topics"), (CREATE, TOPIC, "topics")),
-    "RecallMessage": ((PUBLISH, TOPIC, "topics"),),
-    "EndTransaction": ((PUBLISH, TOPIC, "topics"),),
-    "PullMessage": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
-    "UpdateOffset": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
-    "GetOffset": ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
-    "QueryOffset": ((SUBSCRIBE, TOPIC, "topics"),),
-    **dict.fromkeys(
+    ("QueryRoute", (("any", TOPIC, "topics"),)),
+    ("QueryOffset", ((SUBSCRIBE, TOPIC, "topics"),)),
+    ("Heartbeat NotifyClientTermination", ((SUBSCRIBE, GROUP, "groups"),)),
+    (
+        "Telemetry",
         (
-            *("QueryAssignment", "ReceiveMessage", "AckMessage", "ChangeInvisibleDuration"),
-            "ForwardMessageToDeadLetterQueue",
+            (PUBLISH, TOPIC, "publishing"),
+            (SUBSCRIBE, TOPIC, "subscribed"),
+            (SUBSCRIBE, GROUP, "groups"),
         ),
+    ),
+    ("SendMessage", ((PUBLISH, TOPIC, "topics"), (CREATE, TOPIC, "topics"))),
+    ("RecallMessage EndTransaction", ((PUBLISH, TOPIC, "topics"),)),
+    (
+        "PullMessage UpdateOffset GetOffset QueryAssignment ReceiveMessage AckMessage"
+        " ChangeInvisibleDuration ForwardMessageToDeadLetterQueue",
         ((SUBSCRIBE, TOPIC, "topics"), (SUBSCRIBE, GROUP, "groups")),
     ),
-}
+]
+NEEDS = {call: needs for calls, needs in _RIGHTS for call in calls.split()}
 """Call → the rights that it needs: right, kind, and the argument with the names.
 
 `any` is satisfied by any right; `view`, `join` and `follow` stand for the rights that
@@ -235,7 +202,7 @@ class Gate:
         if call in _LISTS:
             kind = _LISTS[call]
             return lambda reply: [
-                one for one in reply if access.has_any(user, kind, getattr(one, "name", one))
+                item for item in reply if access.has_any(user, kind, getattr(item, "name", item))
             ]
         return lambda reply: reply
 
@@ -345,5 +312,5 @@ def _names(value: Any) -> Iterator[str]:
     elif isinstance(value, tuple) and value and isinstance(value[0], QueueRange):
         yield value[0].queue.topic
     else:
-        for each in value:
-            yield from _names(each)
+        for item in value:
+            yield from _names(item)

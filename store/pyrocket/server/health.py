@@ -10,9 +10,8 @@ from google.protobuf.message import DecodeError
 
 from pyrocket.errors import InvalidInputError, PyrocketError
 from pyrocket.server.call_server import CallServer
-from pyrocket.server.incoming import Incoming
-from pyrocket.server.limits import Share
-from pyrocket.server.service import SERVICE as BROKER
+from pyrocket.server.incoming import Incoming, Share
+from pyrocket.wire.channel import SERVICE as BROKER
 from pyrocket.wire.descriptors import message_class
 
 if TYPE_CHECKING:
@@ -91,16 +90,20 @@ class Health:
         return _SERVING if is_ready and not self._server.is_stopping else _NOT_SERVING
 
     async def _is_ready(self) -> bool:
-        return not self._server.is_stopping and not await asyncio.to_thread(self._trouble_or_error)
-
-    def _trouble_or_error(self) -> str:
-        try:
-            return self._trouble()
-        except (PyrocketError, OSError) as error:
-            return str(error)
+        return not self._server.is_stopping and not await asyncio.to_thread(
+            trouble_or_error, self._trouble
+        )
 
     def _encode(self, status: int) -> bytes:
         return bytes(self._reply(status=status).SerializeToString())
+
+
+def trouble_or_error(trouble: Callable[[], str]) -> str:
+    """Return what `trouble` returns, or the error that it raises, as a text."""
+    try:
+        return trouble()
+    except (PyrocketError, OSError) as error:
+        return str(error)
 
 
 def _malformed(reason: str) -> InvalidInputError:

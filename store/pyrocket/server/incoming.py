@@ -3,6 +3,7 @@
 import asyncio
 import time
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,11 +13,107 @@ import grpc.aio
 
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import BrokerBusyError, InvalidInputError, PyrocketError
-from pyrocket.server.limits import Budget, Holders, Share
 from pyrocket.wire.errors import ErrorMetadata
 
 Needed = tuple[str, str, str]
 """A right that a call needs: right, kind, and the name of the topic or group."""
+
+Holders = tuple[str, ...]
+"""A connection, and its user if the server has users."""
+
+
+class Share:
+    """Divides a total among the connections and users of a server. Used only on the event loop.
+
+    A connection may hold as much as is free, up to a limit of its own; a user may hold as much as
+    is free. So something is left for others, however many hold all they can.
+    """
+
+    def __init__(self, of_connection: int, in_total: int) -> None:
+        self._of_connection, self._in_total = of_connection, in_total
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    def fits(self, holders: Holders, amount: int) -> bool:
+        """Whether a call may hold an amount, for its connection and its user.
+
+        A connection that holds nothing may exceed its own limit, and also the total if that is 0.
+        """
+        free = self._in_total - self.total
+        if self.total and amount > free:
+            return False
+        held = [self._held.get(holder, 0) for holder in holders]
+        if held[0] and held[0] + amount > self._of_connection:
+            return False
+        return all(not amount_held or amount_held + amount <= free for amount_held in held)
+
+    def held(self, holders: Holders) -> int:
+        """Return what a connection holds."""
+        return self._held.get(holders[0], 0)
+
+    def add(self, holders: Holders, amount: int) -> None:
+        """Hold an amount; a negative amount is given back."""
+        self.total += amount
+        for holder in holders:
+            left = self._held.get(holder, 0) + amount
+            if left:
+                self._held[holder] = left
+            else:
+                self._held.pop(holder, None)
+
+
+class Budget(Share):
+    """Limits the bytes of requests and replies in memory."""
+
+    def __init__(self, connection_bytes: int, total_bytes: int) -> None:
+        super().__init__(connection_bytes, total_bytes)
+        self._waiting: dict[str, deque[_Waiter]] = {}
+
+    def add(self, holders: Holders, amount: int) -> None:
+        """Hold bytes; a negative number is given back, and calls that wait may hold them."""
+        super().add(holders, amount)
+        if amount < 0 and self._waiting:
+            self._grant()
+
+    async def wait(self, holders: Holders, size: int) -> None:
+        """Wait until bytes fit into the limits, and hold them; calls of a connection take turns."""
+        if holders[0] not in self._waiting and self.fits(holders, size):
+            self.add(holders, size)
+            return
+        waiter = _Waiter(holders, size)
+        self._waiting.setdefault(holders[0], deque()).append(waiter)
+        try:
+            await waiter.granted
+        except asyncio.CancelledError:
+            if waiter.granted.cancelled():
+                self._grant()  # It may have been the first of its connection.
+            else:
+                self.add(holders, -size)
+            raise
+
+    def _grant(self) -> None:
+        """Grant bytes to the calls that wait: connections take turns."""
+        granted = True
+        while granted:
+            granted = False
+            for connection, waiters in [*self._waiting.items()]:
+                while waiters and waiters[0].granted.done():  # It has given up.
+                    waiters.popleft()
+                if waiters and self.fits(waiters[0].holders, waiters[0].size):
+                    granted, waiter = True, waiters.popleft()
+                    super().add(waiter.holders, waiter.size)
+                    waiter.granted.set_result(None)
+                    self._waiting[connection] = self._waiting.pop(connection)
+                if not waiters:
+                    del self._waiting[connection]
+
+
+class _Waiter:
+    """A call that waits for bytes."""
+
+    def __init__(self, holders: Holders, size: int) -> None:
+        self.holders, self.size = holders, size
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class CallOrigin(NamedTuple):
@@ -243,13 +340,13 @@ class Incoming:
         with self.within(ARRIVAL_S):
             if requests.fits(self._holders, most) or requests.held(self._holders) >= most:
                 await self._reserve_requests(most)
-                found = await self._read()
+                request = await self._read()
             else:
-                found = await self._read_in_turn(most)
-        if found is None:
+                request = await self._read_in_turn(most)
+        if request is None:
             raise _cut_off(self.name)
-        self._hold_requests(len(found))
-        return found
+        self._hold_requests(len(request))
+        return request
 
     async def _read_in_turn(self, most: int) -> bytes | None:
         """Read a request that has arrived, or arrives soon. Raises BrokerBusyError."""
@@ -284,9 +381,9 @@ class Incoming:
 
     async def following(self) -> AsyncIterator[bytes]:
         """Yield the further requests of a call that stays open for them, however long it takes."""
-        while (found := await self._read()) is not None:
-            self._hold_requests(len(found))
-            yield found
+        while (request := await self._read()) is not None:
+            self._hold_requests(len(request))
+            yield request
             self._hold_requests(0)
 
     async def start_upload(self) -> None:
@@ -297,17 +394,17 @@ class Incoming:
     async def block(self) -> bytes:
         """Return the next message of an upload. Raises InvalidInputError, BrokerBusyError."""
         with self.within(self._settings.stream_stalled):
-            found = await self._read()
-        if found is None:
+            block = await self._read()
+        if block is None:
             raise _cut_off(self.name)
-        self._uploaded += len(found)
-        excess = min(self._uploaded - self._settings.request_bytes, len(found))
+        self._uploaded += len(block)
+        excess = min(self._uploaded - self._settings.request_bytes, len(block))
         if excess > 0:
             _take(self._limits.requests, self._holders, excess, *_MEMORY)
             self._requests += excess
-        if not found:  # The last one.
+        if not block:  # The last one.
             self._hold_requests(self._uploaded)
-        return found
+        return block
 
     async def send(self, *replies: bytes) -> None:
         """Send replies of a stream; cancel the call if the client does not read each in time."""
@@ -344,11 +441,11 @@ class Incoming:
 
     async def _read(self) -> bytes | None:
         with connected():
-            found = await self._context.read()
-        if found is grpc.aio.EOF:
+            message = await self._context.read()
+        if message is grpc.aio.EOF:
             return None
-        self._limits.handled += len(found)
-        return bytes(found)
+        self._limits.handled += len(message)
+        return bytes(message)
 
 
 @contextmanager

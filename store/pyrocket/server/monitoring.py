@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from pyrocket.broker.broker import Broker
-from pyrocket.errors import PyrocketError
 from pyrocket.metadata.topics import is_system_topic
-from pyrocket.server.limits import LoopWatch
+from pyrocket.server.call_server import LoopWatch
+from pyrocket.server.health import trouble_or_error
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
 
@@ -120,7 +120,7 @@ class Metrics:
         )
         source, name = self._broker.source, self._node[2]
         for topic in source.topics():
-            count = sum(each.maximum for each in source.bounds([topic]).values())
+            count = sum(bounds.maximum for bounds in source.bounds([topic]).values())
             is_system = str(is_system_topic(topic, name)).lower()
             metric.add_metric((*self._node, topic, is_system), count)
         return metric
@@ -142,15 +142,13 @@ class Metrics:
                 metrics[name].add_metric(labels, value)
         yield from metrics.values()
 
-    def _gauge(self, name: str, about: str, value: float) -> Metric:
-        metric = GaugeMetricFamily(name, about, labels=_NODE)
+    def _gauge(self, name: str, about: str, value: float, kind: Any = GaugeMetricFamily) -> Metric:
+        metric = kind(name, about, labels=_NODE)
         metric.add_metric(self._node, value)
         return metric
 
     def _counter(self, name: str, about: str, value: float) -> Metric:
-        metric = CounterMetricFamily(name, about, labels=_NODE)
-        metric.add_metric(self._node, value)
-        return metric
+        return self._gauge(name, about, value, CounterMetricFamily)
 
 
 class MonitoringServer:
@@ -182,7 +180,7 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
             if self.path == "/metrics":
                 self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
             elif self.path == "/health":
-                reason = _reason(trouble)
+                reason = trouble_or_error(trouble)
                 text = reason or f"ready{metrics.notice}"
                 self._reply(503 if reason else 200, f"{text}\n".encode())
             else:
@@ -199,10 +197,3 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
             """Log nothing, because scrapes are frequent."""
 
     return Handler
-
-
-def _reason(trouble: Callable[[], str]) -> str:
-    try:
-        return trouble()
-    except (PyrocketError, OSError) as error:
-        return str(error)

@@ -7,12 +7,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from pyrocket.base.arguments import check_advertised, parse_address
-from pyrocket.broker.access import SignatureAge, watch_access
+from pyrocket.broker.access import Access, SignatureAge, watch_access
 from pyrocket.broker.broker import Broker, running_state
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
 from pyrocket.broker.settings import CODE as SETTING
@@ -20,9 +20,8 @@ from pyrocket.broker.settings import PLAIN, Settings, is_loopback
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
-from pyrocket.server.call_server import CallServer
+from pyrocket.server.call_server import CallServer, LoopWatch
 from pyrocket.server.gate import Gate
-from pyrocket.server.limits import LoopWatch
 from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
@@ -41,15 +40,12 @@ def open_store(directory: str, settings: Settings) -> Store:
     """
     end = time.monotonic() + settings.wait
     while True:
-        with suppress(StoreLockedError):
-            return _open(directory, settings)
-        if time.monotonic() + _POLL_S > end:
-            return _open(directory, settings)
+        try:
+            return Store.open(directory, create=True, config=settings.store_config())
+        except StoreLockedError:
+            if time.monotonic() + _POLL_S > end:
+                raise
         time.sleep(_POLL_S)
-
-
-def _open(directory: str, settings: Settings) -> Store:
-    return Store.open(directory, create=True, config=settings.store_config())
 
 
 def serve(directory: str, settings: Settings) -> bool:
@@ -61,9 +57,7 @@ def serve(directory: str, settings: Settings) -> bool:
     credentials = check_name_servers(settings)
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
-    age = SignatureAge(settings.signature_age)
-    access = watch_access(settings.users, age) if settings.users else None
-    certificate = certificate_of(settings)
+    access, certificate = access_of(settings), certificate_of(settings)
     store = open_store(directory, settings)
     try:
         broker = Broker(
@@ -78,13 +72,20 @@ def serve(directory: str, settings: Settings) -> bool:
         store.close()
         raise
     try:
-        gate = Gate(access.current if access else None, lambda: broker.source.topics())
+        gate = Gate(access, lambda: broker.source.topics())
         run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
     finally:
         broker.close()
     failed = running_state(store.path, is_disk_full=False).write_error
     _log.info("the store is closed%s", ", and is recovered when it is opened" if failed else "")
     return not failed
+
+
+def access_of(settings: Settings) -> Callable[[], Access] | None:
+    """Return a function that returns the current users and rights; None without users."""
+    if not settings.users:
+        return None
+    return watch_access(settings.users, SignatureAge(settings.signature_age)).current
 
 
 def run_loop(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:

@@ -19,10 +19,11 @@ from pyrocket.server.health import Health
 from pyrocket.server.incoming import CallOrigin, Incoming
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
-from pyrocket.server.service import SERVICE, BulkService, Call
+from pyrocket.server.service import BulkService, Call
 from pyrocket.server.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 from pyrocket.values.source import Version
+from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import put
 

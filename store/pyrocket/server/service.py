@@ -6,32 +6,27 @@ from typing import Any, get_type_hints
 from uuid import uuid4
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
-from pyrocket.base.config import Retention
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.work import Answers, Work
-from pyrocket.errors import InvalidInputError, OptionError
+from pyrocket.errors import InvalidInputError, OptionError, PyrocketError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.server.requests import parsed
-from pyrocket.values.admin import AtTime, GroupConfig, GroupLag, LiveMember, ResetTo
+from pyrocket.values.admin import AtTime, GroupLag, LiveMember, ResetTo, TopicConfig
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange
 from pyrocket.values.source import Part, ReadPlan
-from pyrocket.values.topics import TopicConfig
 from pyrocket.wire.blocks import blocks_of
+from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.messages import fill, put, values_of
 
-SERVICE = "pyrocket.v1.Broker"
 BYTES = "pyrocket.v1.Bytes"
 
 _WINDOW = 65_536
 """Number of queue offsets that a scan reads before it can be cancelled."""
-
-_MALFORMED = (DecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,9 @@ class Call:
         """
         try:
             return values_of(parsed(self.request, request, self.name), self.hints)
-        except _MALFORMED as error:
+        except PyrocketError:
+            raise
+        except Exception as error:  # A conversion may raise anything.
             raise InvalidInputError(
                 f"the request of {self.name} is malformed: {type(error).__name__}.",
                 remedy="Use a client of the same release as the broker.",
@@ -98,14 +95,6 @@ class BulkService:
     def plan(self, topics: Sequence[str]) -> ReadPlan:
         """Return what the planning of a micro-batch reads of the store."""
         return self._source.plan(topics, self._run)
-
-    def topics(self) -> list[TopicConfig]:
-        """Return all topics, in the order of the topic table."""
-        return [*self._source.topics().values()]
-
-    def groups(self) -> list[GroupConfig]:
-        """Return all consumer groups."""
-        return [*self._store.groups.all().values()]
 
     def lag(self, group: str) -> list[GroupLag]:
         """Return the lag of one group. Raises GroupNotFoundError."""
@@ -167,10 +156,6 @@ class BulkService:
         self._broker.consumers.group(group)
         return self._source.commit(group, offsets, backwards=backwards)
 
-    def retention(self) -> Retention | None:
-        """Return how long messages are kept; None means forever."""
-        return self._store.retention
-
     def blocks(self, ranges: Sequence[QueueRange], where: MessageFilter | None) -> Iterator[bytes]:
         """Yield the messages of ranges as blocks."""
         tally = ScanTally()
@@ -210,7 +195,11 @@ class BulkService:
     ) -> Iterator[bytes]:
         """Yield rows of a view: each reply is one batch in Arrow's streaming format."""
         batches = self._source.read_view(part, columns, topics=topics, verify_crc=verify_crc)
-        return _as_ipc(batches)
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield sink.getvalue().to_pybytes()
 
     def calls(self) -> list[Call]:
         """Return all calls of the service except `Watch`, which the server implements."""
@@ -218,12 +207,12 @@ class BulkService:
         return [*calls_of(SERVICE, answers, get_type_hints(self._broker.sink.check)).values()]
 
     def _reads(self) -> Answers:
-        source = self._source
+        source, store = self._source, self._store
         return {
             "Hello": self._broker.hello,
             "Status": self._broker.running,
             "Plan": self.plan,
-            "Topics": self.topics,
+            "Topics": lambda: [*source.topics().values()],
             "Topic": source.topic,
             "Bounds": source.bounds,
             "QueueBounds": source.queue_bounds,
@@ -241,9 +230,9 @@ class BulkService:
             "JoinedSlice": self.joined_block,
             "SlicesAt": self.blocks_at,
             "ReadView": self.view_rows,
-            "Groups": self.groups,
+            "Groups": lambda: [*store.groups.all().values()],
             "Members": self.members,
-            "Retention": self.retention,
+            "Retention": lambda: store.retention,
         }
 
     def _writes(self) -> Answers:
@@ -305,11 +294,3 @@ def call_of(
         hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
         has_born_host="born_host" in wanted,
     )
-
-
-def _as_ipc(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield sink.getvalue().to_pybytes()

@@ -38,9 +38,8 @@ from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.topics import lacking_topics
-from pyrocket.values.admin import GroupConfig
+from pyrocket.values.admin import GroupConfig, TopicConfig
 from pyrocket.values.message import QueueOffsets, StoredMessage
-from pyrocket.values.topics import TopicConfig
 
 MAX_BODY_BYTES = 4 << 20
 """Maximum bytes of records delivered together; the first record may be larger."""
@@ -281,18 +280,21 @@ class Consumption:
         """Flush all messages appended before the call."""
         self._engine.writer.flush()
 
-    def committed(self) -> dict[tuple[str, str], OffsetsByQueue]:
-        """Return all offsets by (topic, group), read if the file has changed; never modify them."""
-        stamp = self.committed_stamp()
+    def offsets(self) -> dict[tuple[str, str], OffsetsByQueue]:
+        """Return all committed offsets by (topic, group); the file is read only if it has changed.
+
+        The result must not be modified.
+        """
+        stamp = self.offsets_stamp()
         if self._committed[0] != stamp:
             self._committed = stamp, self._offsets.all()
         return self._committed[1]
 
-    def committed_stamp(self) -> object:
+    def offsets_stamp(self) -> object:
         """Return a value that changes whenever committed offsets change. Cheap."""
         return self._offsets.table.stamp()
 
-    def commit(self, edit: Callable[[dict[tuple[str, str], OffsetsByQueue]], bool]) -> None:
+    def change_offsets(self, edit: Callable[[dict[tuple[str, str], OffsetsByQueue]], bool]) -> None:
         """Change committed offsets durably; see `GroupOffsets.change_all`."""
         with self._engine.writer.exclusive():
             self._offsets.change_all(edit)

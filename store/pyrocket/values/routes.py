@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import LookupRequest, LookupResult
 from pyrocket.values.message import (
     ByteSpan,
@@ -16,7 +17,6 @@ from pyrocket.values.message import (
     QueueRange,
     SourceIdentity,
 )
-from pyrocket.values.topics import TopicConfig
 
 
 @dataclass(frozen=True, order=True)
@@ -214,48 +214,39 @@ class SourceCalls(Protocol):
 
     def identities(self) -> Mapping[str, SourceIdentity]:
         """Return, by broker, the store in which offsets are valid now, without a mark."""
-        ...
 
     def now_ms(self) -> int:
         """Return the store's time in epoch milliseconds, without a round trip."""
-        ...
 
     def is_recovering(self) -> bool:
         """Return whether a recovery was interrupted.
 
         Until the next recovery, queues end after the last message that is known to be durable.
         """
-        ...
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """Return every topic by name."""
-        ...
 
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError, which names the nearest topic."""
-        ...
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return the range of each read queue of the topics, in the order of the topics."""
-        ...
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of any queues, including those of deleted topics.
 
         The range of a deleted queue is empty, at its last end or at 0 if that is unknown.
         """
-        ...
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of former read queues of these topics that still hold messages."""
-        ...
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Return the first offset of each queue stored at or after its time, or the queue's end.
 
         Times are in epoch milliseconds.
         """
-        ...
 
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
@@ -264,11 +255,9 @@ class SourceCalls(Protocol):
 
         `epochs` are by broker; queues of other brokers are ignored.
         """
-        ...
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return the place and size of each range in the log; both may be estimates."""
-        ...
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
@@ -278,13 +267,11 @@ class SourceCalls(Protocol):
         Marks are in bytes, ascending. `bytes` is the exact size of the messages from the range's
         start up to the offset; it is at most the mark.
         """
-        ...
 
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group in these topics, by default in all topics."""
-        ...
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
@@ -295,18 +282,15 @@ class SourceCalls(Protocol):
         ignored unless `backwards`. Topics and queues that no longer exist are skipped; in a queue
         that was truncated, at most the end is committed.
         """
-        ...
 
     def deliver_due(self) -> bool:
         """Deliver delayed messages that are due; return whether there were any.
 
         A transport whose server delivers them returns False without a round trip.
         """
-        ...
 
     def close(self) -> None:
         """Release files and connections."""
-        ...
 
 
 class BrokerCalls(SourceCalls, Protocol):
@@ -317,22 +301,17 @@ class BrokerCalls(SourceCalls, Protocol):
 
         The bounds may lack some of the topics, which are then requested by `bounds`.
         """
-        ...
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
         """Return the mark of the newest message before these offsets; None if there is none."""
-        ...
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log still has the marked message; None if that is unknown."""
-        ...
 
     def locate(self, request: LookupRequest) -> LookupResult:
         """Return the locations of the messages with some keys or ids."""
-        ...
 
     def plan_view(
         self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
     ) -> Sequence[Part]:
         """Return the parts of a view in its current state."""
-        ...

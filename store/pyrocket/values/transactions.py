@@ -24,11 +24,9 @@ class TransactionListener(Protocol):
 
     def execute(self, message: StoredMessage, arg: Any) -> LocalTransactionState | None:
         """Execute the local transaction. The message is stored, but consumers do not see it yet."""
-        ...
 
     def check(self, message: StoredMessage) -> LocalTransactionState | None:
         """Return the outcome of a local transaction that another process may have executed."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from pyrocket.formats.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOP
 from pyrocket.formats.timer_entry import TimerEntries
 from pyrocket.metadata.service_cursors import saved_cursors
 from pyrocket.services.transactions.half_messages import read_half_messages
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.source import PendingRange
-from pyrocket.values.topics import TopicConfig
 
 PendingKind = Literal["scheduled", "half"]
 """`scheduled` messages are delivered when they are due, `half` messages when they are committed."""

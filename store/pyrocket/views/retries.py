@@ -19,8 +19,8 @@ from pyrocket.engine.reader import Reader
 from pyrocket.formats.record_columns import SCAN_COLUMNS
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.formats.system_topics import DLQ_PREFIX, RETRY_PREFIX
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.source import PendingRetryPart, RetryPart
-from pyrocket.values.topics import TopicConfig
 from pyrocket.views.pending import (
     CONSUMED,
     DUE,

@@ -54,6 +54,8 @@ def parse(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, bytes, byte
 SERVICE, CLIENTS = "pyrocket.v1.Broker", "pyrocket.v1.Clients"
 NAME_SERVER = "pyrocket.v1.NameServer"
 
+ONCE = frozenset({"Append", "SendMessages", "SendHalf", "SendBack"})
+"""Calls that store messages again if they are repeated, for example after a lost reply."""
 
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),

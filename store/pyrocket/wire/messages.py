@@ -94,12 +94,9 @@ def value_of(reply: Message, kind: type[_T] | UnionType) -> _T:
 
 def _get(message: Message, field: Any, hint: Any) -> Any:
     hint, optional = _without_none(hint)
-    if field.has_presence and not message.HasField(field.name):
-        return (
-            None
-            if optional or hint is MessageFilter
-            else _value(getattr(message, field.name), hint)
-        )
+    is_missing = field.has_presence and not message.HasField(field.name)
+    if is_missing and (optional or hint is MessageFilter):
+        return None
     return _value(getattr(message, field.name), hint)
 
 
@@ -158,9 +155,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return reduce(or_, rest), True
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+_hints = cache(get_type_hints)
 
 
 def _is_map(field: Any) -> bool:

@@ -1,25 +1,14 @@
-"""The timestamp at which a consumer starts, and how it continues after an invalid offset."""
+"""The timestamp at which a consumer starts."""
 
 import doctest
 import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyrocket.client import consume_from
-from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp, corrected_offset
-from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.config import ConsumerConfig
+from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
 from pyrocket.errors import InvalidInputError
-from pyrocket.values.message import QueueOffsets
-
-
-@given(requested=st.integers(-5, 30), minimum=st.integers(0, 20), size=st.integers(0, 20))
-def test_a_corrected_offset_is_the_nearest_one_that_can_be_pulled(requested, minimum, size):
-    available = QueueOffsets(minimum, minimum + size)
-    corrected = corrected_offset(requested, available)
-    legal = range(available.minimum, available.maximum + 1)
-    assert corrected == min(legal, key=lambda offset: abs(offset - requested))
 
 
 @pytest.fixture

@@ -5,9 +5,13 @@ from datetime import datetime, timezone
 
 import pytest
 from pyrocket.client import Producer, PullConsumer, PushConsumer
+from pyrocket.client.config import (
+    ConsumerConfig,
+    ConsumerSettings,
+    ProducerConfig,
+    ProducerSettings,
+)
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig, ConsumerSettings
-from pyrocket.client.producer_config import ProducerConfig, ProducerSettings
 from pyrocket.errors import GroupNameError, InvalidInputError, TopicNameError
 from pyrocket.values.consuming import MessageModel, Subscription
 

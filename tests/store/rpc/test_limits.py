@@ -15,7 +15,8 @@ from pyrocket.disk import io
 from pyrocket.errors import BrokerBusyError, TransportError
 from pyrocket.remote.client import Client, Timeouts
 from pyrocket.remote.connection import Connection
-from pyrocket.server.limits import Budget, LoopWatch, Share
+from pyrocket.server.call_server import LoopWatch
+from pyrocket.server.incoming import Budget, Share
 from pyrocket.wire.descriptors import service
 from support.broker import served
 from support.raw_http2 import RawConnection, announced

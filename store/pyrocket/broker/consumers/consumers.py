@@ -241,7 +241,7 @@ class Consumers:
 
     def committed(self, group: str, queue: MessageQueue) -> int | None:
         """Return the next offset that a group has committed for a queue; None if there is none."""
-        offsets = self._storage.committed().get((queue.topic, group), {})
+        offsets = self._storage.offsets().get((queue.topic, group), {})
         return offsets.get(queue.queue_id)
 
     def commit(

@@ -9,16 +9,46 @@ import numpy as np
 from pyrocket.broker.pop.events import Ack, Deliver, Event
 from pyrocket.broker.pop.queue import QueueState
 from pyrocket.broker.pop.retries import origin_of
-from pyrocket.broker.pop.values import AttemptLimits
+from pyrocket.broker.pop.values import PopSettings
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import RETRY_TOPIC, SHARDING_KEY, decode_properties
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import retry_topic
 from pyrocket.services.consumption import Consumption, Fetched
+from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import StoredMessage
 
 _MAX_NEW = 1024
 """Maximum messages of a queue that one receive puts in flight, delivered or not."""
+
+
+@dataclass(frozen=True)
+class AttemptLimits:
+    """Decides whether a message is delivered again, or moved to another topic by a sweep.
+
+    max_attempts: Deliveries after which a message is a dead letter.
+    first_attempts: See `PopSettings`.
+    stays: Whether all deliveries are from the message's own queue.
+    """
+
+    max_attempts: int
+    first_attempts: int
+    stays: bool
+
+    @classmethod
+    def of(cls, config: GroupConfig, settings: PopSettings) -> "AttemptLimits":
+        """Return the limits of a group."""
+        stays = config.fifo or config.retry_queues <= 0
+        return cls(config.max_attempts, settings.first_attempts, stays)
+
+    def may_deliver(
+        self, attempts: Ints, since: Ints
+    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Return a mask of the messages that may be delivered; a sweep moves the others."""
+        first = attempts < self.first_attempts
+        again = True if self.stays else first | (since == 0)
+        return np.asarray((attempts < self.max_attempts) & again)
 
 
 @dataclass(frozen=True, kw_only=True)

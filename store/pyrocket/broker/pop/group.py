@@ -283,4 +283,4 @@ class GroupStates:
         if self._storage.group(state.name) is not None:
             state.listed = True
             return False
-        return state.listed or not any(name == state.name for _, name in self._storage.committed())
+        return state.listed or not any(name == state.name for _, name in self._storage.offsets())

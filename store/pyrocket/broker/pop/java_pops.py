@@ -75,7 +75,7 @@ def take_over(
     """
     ahead_ms = now() - storage.now()
     ends = {place: storage.bounds(*place).maximum for place in storage.queues(REVIVE_PREFIX)}
-    committed = storage.committed()
+    committed = storage.offsets()
     starts = {
         (topic, queue_id): committed.get((topic, REVIVE_GROUP), {}).get(queue_id, 0)
         for topic, queue_id in ends
@@ -92,7 +92,7 @@ def take_over(
         each.result(30)
     if ends != starts:
         storage.flush()
-        storage.commit(lambda table: _consume(table, ends))
+        storage.change_offsets(lambda table: _consume(table, ends))
 
 
 def _read(storage: Consumption, place: QueueKey, start: int, end: int, popped: _Popped) -> None:
@@ -119,7 +119,7 @@ def _events(
     events: list[Event] = [Repeat(state.name, *place, offsets, visible)]
     with state.lock:
         if place not in state.queues:
-            found = storage.committed().get((place[0], state.name), {}).get(place[1])
+            found = storage.offsets().get((place[0], state.name), {}).get(place[1])
             if found is None:
                 return []
             start = Start(state.name, *place, min(found, storage.bounds(*place).maximum))

@@ -51,25 +51,25 @@ class OffsetKeeper:
 
     def was_changed(self) -> bool:
         """Whether another program has changed the file. Cheap."""
-        return self._storage.committed_stamp() != self._stamp
+        return self._storage.offsets_stamp() != self._stamp
 
-    def commit(self, groups: Sequence[GroupState]) -> None:
+    def save_all(self, groups: Sequence[GroupState]) -> None:
         """Take over external changes, and save all offsets that have changed."""
-        self._stamp = self._storage.committed_stamp()
+        self._stamp = self._storage.offsets_stamp()
         self.save(groups)
 
     def save(self, groups: Sequence[GroupState]) -> None:
         """Take over changes and save offsets of some groups; does not affect `was_changed`."""
-        before = self._storage.committed_stamp()
-        moves = self._announce(groups, self._storage.committed())
+        before = self._storage.offsets_stamp()
+        moves = self._announce(groups, self._storage.offsets())
         if not moves:
             return
         written: list[_Move] = []
         # An offset must not become durable before the messages that it skips.
         self._storage.flush()
-        self._storage.commit(lambda known: self._apply(known, moves, written))
+        self._storage.change_offsets(lambda known: self._apply(known, moves, written))
         if self._stamp == before:
-            self._stamp = self._storage.committed_stamp()
+            self._stamp = self._storage.offsets_stamp()
         self._settle(groups, written)
 
     def _announce(self, groups: Sequence[GroupState], table: _Table) -> list[_Move]:

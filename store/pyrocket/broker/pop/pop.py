@@ -211,7 +211,7 @@ class Pop:
         with self._saving:
             self._saved_ms = self.now()
             self._states.drop_deleted()
-            self._keeper.commit(self._states.all())
+            self._keeper.save_all(self._states.all())
             save(self._storage, self._key, self._states.all, self.now)
 
     def save_offsets(self, group: str) -> None:
@@ -273,7 +273,7 @@ class Pop:
         """
         try:
             self._states.drop_deleted()
-            self._keeper.commit(self._states.all())
+            self._keeper.save_all(self._states.all())
             take_over(self._storage, self._states.made, self._put, self.now)
         except (PyrocketError, OSError) as error:
             _log.warning("taking over the state of a RocketMQ broker failed: %s", error)
@@ -288,7 +288,7 @@ class Pop:
     def _commit(self) -> None:
         try:
             with self._saving:
-                self._keeper.commit(self._states.all())
+                self._keeper.save_all(self._states.all())
         except (PyrocketError, OSError) as error:
             _log.warning("saving the offsets of groups failed and will be retried: %s", error)
 

@@ -4,17 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pyrocket.base.clock import Clock
-from pyrocket.broker.pop.draw import Drawn, DrawRequest, QueueDraw, Room
+from pyrocket.broker.pop.draw import AttemptLimits, Drawn, DrawRequest, QueueDraw, Room
 from pyrocket.broker.pop.events import Event, Saved, Start
 from pyrocket.broker.pop.group import Batch, GroupState, Put, QueueKey
 from pyrocket.broker.pop.queue import QueueState
-from pyrocket.broker.pop.values import (
-    AttemptLimits,
-    Delivery,
-    PopSettings,
-    Received,
-    nothing_to_store,
-)
+from pyrocket.broker.pop.values import Delivery, PopSettings, Received, nothing_to_store
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
@@ -160,7 +154,7 @@ class Receiver:
     def first_offset(self, group: str, place: QueueKey) -> tuple[int | None, int]:
         """Return a group's committed offset in a queue, and the offset at which it starts."""
         topic, queue_id = place
-        committed = self._storage.committed().get((topic, group), {}).get(queue_id)
+        committed = self._storage.offsets().get((topic, group), {}).get(queue_id)
         known = self._storage.bounds(topic, queue_id)
         if committed is not None:
             return committed, min(max(committed, known.minimum), known.maximum)

@@ -139,7 +139,7 @@ def _apply(groups: dict[str, GroupState], body: bytes) -> None:
 
 def _fit(storage: Consumption, state: GroupState) -> None:
     """Adjust the state of a group to the offsets of its queues."""
-    committed = storage.committed()
+    committed = storage.offsets()
     for (topic, queue_id), queue in state.queues.items():
         known = storage.bounds(topic, queue_id)
         if not queue.known:

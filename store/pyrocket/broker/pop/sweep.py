@@ -7,10 +7,11 @@ If the append fails, a later sweep moves the messages.
 import logging
 from dataclasses import dataclass, field
 
+from pyrocket.broker.pop.draw import AttemptLimits
 from pyrocket.broker.pop.events import Ack, Show
 from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.broker.pop.retries import dead_letter, retry_copy
-from pyrocket.broker.pop.values import AttemptLimits, News, PopSettings, Stored, Swept
+from pyrocket.broker.pop.values import News, PopSettings, Stored, Swept
 from pyrocket.errors import MessageError, PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch

@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
-from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import AppendResult, StoredMessage
 
 Stored = Future[AppendResult]
@@ -40,34 +36,6 @@ class PopSettings:
     start_at_end: bool = False
     commit_ms: int = 5_000
     snapshot_ms: int = 60_000
-
-
-@dataclass(frozen=True)
-class AttemptLimits:
-    """Decides whether a message is delivered again, or moved to another topic by a sweep.
-
-    max_attempts: Deliveries after which a message is a dead letter.
-    first_attempts: See `PopSettings`.
-    stays: Whether all deliveries are from the message's own queue.
-    """
-
-    max_attempts: int
-    first_attempts: int
-    stays: bool
-
-    @classmethod
-    def of(cls, config: GroupConfig, settings: PopSettings) -> "AttemptLimits":
-        """Return the limits of a group."""
-        stays = config.fifo or config.retry_queues <= 0
-        return cls(config.max_attempts, settings.first_attempts, stays)
-
-    def may_deliver(
-        self, attempts: Ints, since: Ints
-    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        """Return a mask of the messages that may be delivered; a sweep moves the others."""
-        first = attempts < self.first_attempts
-        again = True if self.stays else first | (since == 0)
-        return np.asarray((attempts < self.max_attempts) & again)
 
 
 @dataclass(frozen=True, kw_only=True)

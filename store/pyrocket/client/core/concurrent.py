@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from pyrocket.base.arguments import counted
 from pyrocket.base.failures import attempt
-from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
+from pyrocket.client.core.listening import Consuming, ListenerExitError, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.transport import ClientTransport
 from pyrocket.values.consuming import MessageModel
 from pyrocket.values.message import StoredMessage
 
@@ -30,43 +28,22 @@ _log = logging.getLogger(__name__)
 _Batch = tuple[ProcessQueue, Sequence[StoredMessage]]
 
 
-class ConcurrentConsumption:
-    """Gives batches of messages to `thread_max` listeners at once. Used by one event loop.
+class ConcurrentConsumption(Consuming):
+    """Gives batches of messages to `thread_max` listeners at once."""
 
-    Attributes:
-        exited: Resolved with ListenerExitError if a listener ends the program.
-    """
-
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        transport: ClientTransport,
-        listen: Listen,
-        stats: Stats,
-        is_own: IsOwn,
-    ) -> None:
-        self._config, self._transport, self._is_own = config, transport, is_own
-        self._listen, self._stats = listen, stats
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._ready: asyncio.Queue[_Batch] = asyncio.Queue()
         self._running: dict[asyncio.Task[None], tuple[float, _Batch]] = {}
         self._stopped = False
-        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._workers = [asyncio.ensure_future(self._work()) for _ in range(config.thread_max)]
+        self._workers = [asyncio.ensure_future(self._work()) for _ in range(self.config.thread_max)]
         self._timeouts = asyncio.ensure_future(self._send_back_late())
 
-    def add(self, held: ProcessQueue) -> None:
-        """Do nothing: batches of all queues are consumed alike."""
-
     def arrived(self, held: ProcessQueue) -> None:
-        """Deliver the messages that were put into a queue."""
-        while batch := held.take(self._config.consume_message_batch_max_size):
+        while batch := held.take(self.config.consume_message_batch_max_size):
             self._ready.put_nowait((held, batch))
 
-    async def finished(self, held: ProcessQueue) -> None:
-        """Return at once: the results of running listeners no longer count."""
-
     async def stop(self, timeout_s: float) -> int:
-        """Wait for running listeners; return the number of messages that they still have."""
         self._stopped = True
         self._timeouts.cancel()
         for worker in self._workers:
@@ -84,7 +61,7 @@ class ConcurrentConsumption:
         try:
             while not self._stopped:
                 held, batch = await self._ready.get()
-                while not (held.dropped or self._is_own(held)):
+                while not (held.dropped or self.is_own(held)):
                     await asyncio.sleep(_LAPSED_S)
                 if not held.dropped:
                     self._running[worker] = asyncio.get_running_loop().time(), (held, batch)
@@ -92,21 +69,20 @@ class ConcurrentConsumption:
                     del self._running[worker]
         except ListenerExitError as error:
             del self._running[worker]
-            if not self.exited.done():
-                self.exited.set_exception(error)
+            self._exit(error)
 
     async def _consume_or_repeat(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
         what = f"messages of {held.queue} are consumed again"
-        if not await attempt(self._stats, what, self._consume(held, batch)):
+        if not await attempt(self.stats, what, self._consume(held, batch)):
             left = [message for message in batch if message in held]
             asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, left)
 
     async def _consume(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
-        result = await result_of(self._listen, held.queue, batch, self._stats)
+        result = await result_of(self.listen, held.queue, batch, self.stats)
         if held.dropped:
             return
         done = result.consumed(len(batch))
-        self._stats.consumed += done
+        self.stats.consumed += done
         self._remove(held, batch[:done])
         for message in await self._send_back(held, batch[done:], result.delay_level):
             asyncio.get_running_loop().call_later(_AGAIN_S, self._again, held, [message])
@@ -115,36 +91,20 @@ class ConcurrentConsumption:
         self, held: ProcessQueue, messages: Sequence[StoredMessage], delay_level: int
     ) -> list[StoredMessage]:
         """Send messages back, and return those that could not be."""
-        if messages and self._config.message_model is MessageModel.BROADCASTING:
+        if messages and self.config.message_model is MessageModel.BROADCASTING:
             _log.warning(
                 "not consumed again: %s of %s", counted(len(messages), "message"), held.queue
             )
             self._remove(held, messages)
             return []
-        failed = []
+        failed, attempts = [], self.config.max_reconsume_times
         # Messages that are not in process were sent back after the consume time-out.
-        for message in [one for one in messages if one in held]:
-            if await self._is_sent_back(held, message, delay_level):
+        for message in [message for message in messages if message in held]:
+            if await self._is_sent_back(held, message, delay_level, attempts):
                 self._remove(held, [message])
             else:
                 failed.append(message)
         return failed
-
-    async def _is_sent_back(
-        self, held: ProcessQueue, message: StoredMessage, delay_level: int
-    ) -> bool:
-        config = self._config
-        call = self._transport.send_back(
-            config.group,
-            held.queue,
-            message.queue_offset,
-            delay_level,
-            config.max_reconsume_times,
-        )
-        what = f"a message of {held.queue} is consumed again"
-        sent_back = await attempt(self._stats, what, call)
-        self._stats.sent_back += sent_back
-        return sent_back
 
     def _again(self, held: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         if messages and not held.dropped:
@@ -159,11 +119,11 @@ class ConcurrentConsumption:
 
         The listener still has those that could not be sent back; the next round tries again.
         """
-        timeout_s = self._config.consume_timeout_min * 60
+        timeout_s = self.config.consume_timeout_min * 60
         while True:
             await asyncio.sleep(timeout_s)
             oldest = asyncio.get_running_loop().time() - timeout_s
             for began_s, (held, batch) in [*self._running.values()]:
                 if began_s <= oldest and not held.dropped:
                     call = self._send_back(held, batch, delay_level=_TIMEOUT_LEVEL)
-                    await attempt(self._stats, "late messages are sent back later", call)
+                    await attempt(self.stats, "late messages are sent back later", call)

@@ -5,13 +5,14 @@ Source: `DefaultMQPushConsumerImpl`, `MQClientInstance`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
 
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.consume_from import consume_timestamp
-from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.concurrent import ConcurrentConsumption
 from pyrocket.client.core.group_member import LOCK_S, GroupMember, QueuesChanged
 from pyrocket.client.core.listening import Listen, Stats
@@ -121,7 +122,7 @@ class ConsumerCore:
             raise
         repeat = self._tasks.repeat
         repeat("offsets are stored later", self._member.save, every_s=PERSIST_S)
-        repeat("queues are confirmed later", self._stay_awake, every_s=_AWAKE_S)
+        repeat("queues are confirmed later", self._member.stay_awake, every_s=_AWAKE_S)
         if self._config.orderly:
             repeat("locks are renewed later", self._member.lock_all, every_s=LOCK_S)
         repeat(
@@ -195,7 +196,11 @@ class ConsumerCore:
         except TopicNotFoundError:
             if self._config.missing_topic == "error":
                 raise
-            await self._report_missing(topic)
+            similar: Sequence[str] = ()
+            with suppress(PyrocketError):
+                similar = await self._transport.similar_topics(topic)
+            near = f"; similar topics are {', '.join(similar)}" if similar else ""
+            _log.warning("%s does not exist yet and is consumed as soon as it does%s", topic, near)
             return {*await self._transport.brokers()}
         brokers = {queue.broker for queue in route.readable}
         if subscription.kind != "TAG":
@@ -209,14 +214,6 @@ class ConsumerCore:
             await within(PATIENCE_S, self._transport.check_filter(broker, topic, subscription))
         except TransportError as error:
             _log.warning("%s has not checked the expression for %s: %s", broker, topic, error)
-
-    async def _report_missing(self, topic: str) -> None:
-        try:
-            similar = await self._transport.similar_topics(topic)
-        except PyrocketError:
-            similar = ()
-        near = f"; similar topics are {', '.join(similar)}" if similar else ""
-        _log.warning("%s does not exist yet and is consumed as soon as it does%s", topic, near)
 
     def _limits(self, held: ProcessQueue) -> Limits:
         if self._suspended:
@@ -243,9 +240,6 @@ class ConsumerCore:
         """Send heartbeats and rebalance: at each change of group or route, and every 20 s."""
         await self._member.beat()
         await self._member.rebalance()
-
-    async def _stay_awake(self) -> None:
-        self._member.stay_awake()
 
     async def _refresh_routes(self) -> None:
         await self._routes.refresh(lambda topic: self._changes.set())

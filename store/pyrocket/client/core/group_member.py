@@ -10,11 +10,12 @@ from random import Random
 
 from pyrocket.base.failures import attempt
 from pyrocket.client.allocation import sort_members, sort_queues
-from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import ListenerCall, Stats
+from pyrocket.client.config import ConsumerConfig
+from pyrocket.client.core.listening import Stats
 from pyrocket.client.core.membership import PATIENCE_S, Membership
 from pyrocket.client.core.offsets import OffsetStore, save
 from pyrocket.client.core.process_queue import LAPSE_S, ProcessQueue
+from pyrocket.client.core.pulling import ListenerCall
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.core.tasks import SideBySide, Tasks
 from pyrocket.client.transport import ClientTransport, Member
@@ -109,7 +110,7 @@ class GroupMember:
         """Whether a queue is known to be held: this member was not suspended since it knew."""
         return not held.dropped and self._boot_s() - held.confirmed_s < LAPSE_S
 
-    def stay_awake(self) -> None:
+    async def stay_awake(self) -> None:
         """Note that this member runs; after a suspension, ask the brokers which queues it holds."""
         now = self._boot_s()
         for held in () if self._is_locking else self.held.values():

@@ -1,21 +1,21 @@
 """What consumers do with the messages that they have pulled: the interface, and shared parts."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from pyrocket.base.arguments import counted
-from pyrocket.base.failures import Failures
+from pyrocket.base.failures import Failures, attempt
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.core.pulling import ListenerCall
 from pyrocket.client.results import ConsumeResult
+from pyrocket.client.transport import ClientTransport
 from pyrocket.formats.properties import RETRY_TOPIC
 from pyrocket.values.message import MessageQueue, StoredMessage
 
 _log = logging.getLogger(__name__)
-
-IsOwn = Callable[[ProcessQueue], bool]
-"""Whether a consumer knows that it holds a queue; see `GroupMember.is_own`."""
 
 Listen = Callable[[MessageQueue, Sequence[StoredMessage]], Awaitable[object]]
 """Calls the listener with messages of a queue, and returns what it returned."""
@@ -54,24 +54,50 @@ class Stats(Failures):
     listener_wall_s: float = 0.0
 
 
-class ListenerCall(Protocol):
-    """Delivers the messages of queues to the listener."""
+@dataclass(eq=False)
+class Consuming(ListenerCall):
+    """What concurrent and orderly consumption share. Used by one event loop.
 
-    def add(self, held: ProcessQueue) -> None:
-        """Start to deliver the messages of a queue."""
-        ...
+    Attributes:
+        is_own: Whether the consumer knows that it holds a queue; see `GroupMember.is_own`.
+        exited: Resolved with ListenerExitError if a listener ends the program.
+    """
 
-    def arrived(self, held: ProcessQueue) -> None:
-        """Deliver the messages that were put into a queue."""
-        ...
+    config: ConsumerConfig
+    transport: ClientTransport
+    listen: Listen
+    stats: Stats
+    is_own: Callable[[ProcessQueue], bool]
 
-    async def finished(self, held: ProcessQueue) -> None:
-        """Return when no listener has messages of this queue, which was dropped."""
-        ...
+    def __post_init__(self) -> None:
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def stop(self, timeout_s: float) -> int:
-        """Wait for running listeners; return the number of messages that they still have."""
-        ...
+    def _exit(self, error: ListenerExitError) -> None:
+        if not self.exited.done():
+            self.exited.set_exception(error)
+
+    async def _is_sent_back(
+        self,
+        held: ProcessQueue,
+        message: StoredMessage,
+        delay_level: int,
+        max_reconsume_times: int,
+        failed_attempts: int = 1,
+    ) -> bool:
+        """Send a message back, and return whether that succeeded; see `ClientTransport`."""
+        call = self.transport.send_back(
+            self.config.group,
+            held.queue,
+            message.queue_offset,
+            delay_level,
+            max_reconsume_times,
+            failed_attempts,
+        )
+        is_sent_back = await attempt(
+            self.stats, f"a message of {held.queue} is consumed again", call
+        )
+        self.stats.sent_back += is_sent_back
+        return is_sent_back
 
 
 async def result_of(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from random import Random
 
 from pyrocket.base.failures import Failures, attempt
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import END, OffsetStore
 from pyrocket.client.core.tasks import SideBySide, Tasks, within
 from pyrocket.client.transport import ClientTransport, Member

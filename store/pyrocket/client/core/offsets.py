@@ -40,15 +40,12 @@ class OffsetStore(Protocol):
         Called before each heartbeat. At a broker that the group meets later than others, the group
         starts at the time when it met the first one. Raises PyrocketError.
         """
-        ...
 
     async def start(self, queue: MessageQueue) -> int:
         """Return the stored next offset of a queue; if there is none, where the group starts."""
-        ...
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
         """Store offsets; raise PyrocketError if some were not stored."""
-        ...
 
 
 class _Known(NamedTuple):
@@ -117,7 +114,6 @@ class BrokerOffsets:
         return later(end, others) if others else end
 
     async def start(self, queue: MessageQueue) -> int:
-        """Return the offset that the group has committed, or that of its start."""
         return await self._transport.start_offset(self._group, queue)
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:

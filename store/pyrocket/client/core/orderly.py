@@ -8,36 +8,21 @@ import asyncio
 from collections.abc import Sequence
 
 from pyrocket.base.failures import attempt
-from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import IsOwn, Listen, ListenerExitError, Stats, result_of
+from pyrocket.client.core.listening import Consuming, ListenerExitError, result_of
 from pyrocket.client.core.process_queue import ProcessQueue
-from pyrocket.client.transport import ClientTransport
 from pyrocket.values.message import StoredMessage
 
 _DEAD_LETTER = -1
 _UNLOCKED_S = 0.1
 
 
-class OrderlyConsumption:
-    """Consumes each queue with one task. Used by one event loop.
+class OrderlyConsumption(Consuming):
+    """Consumes each queue with one task."""
 
-    Attributes:
-        exited: Resolved with ListenerExitError if a listener ends the program.
-    """
-
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        transport: ClientTransport,
-        listen: Listen,
-        stats: Stats,
-        is_own: IsOwn,
-    ) -> None:
-        self._config, self._transport, self._is_own = config, transport, is_own
-        self._listen, self._stats = listen, stats
-        self._listeners = asyncio.Semaphore(config.thread_max)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._listeners = asyncio.Semaphore(self.config.thread_max)
         self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
-        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, held: ProcessQueue) -> None:
         """Start the task of a queue."""
@@ -47,7 +32,6 @@ class OrderlyConsumption:
         """Do nothing: the queue has woken its task."""
 
     async def finished(self, held: ProcessQueue) -> None:
-        """Return when no listener has messages of this queue, which was dropped."""
         if (task := self._tasks.pop(held, None)) is not None:
             await asyncio.wait([task])
 
@@ -71,21 +55,20 @@ class OrderlyConsumption:
                 else:
                     await asyncio.sleep(await self._consume_next(held))
         except ListenerExitError as error:
-            if not self.exited.done():
-                self.exited.set_exception(error)
+            self._exit(error)
 
     async def _consume_next(self, held: ProcessQueue) -> float:
         """Deliver the next messages, and handle those that failed; return the pause after this."""
         async with self._listeners:
             # The lock may have been lost while all listeners were busy.
-            if not self._is_own(held):
+            if not self.is_own(held):
                 return _UNLOCKED_S
-            batch = held.take(self._config.consume_message_batch_max_size)
+            batch = held.take(self.config.consume_message_batch_max_size)
             call = self._consume(held, batch)
-            await attempt(self._stats, f"messages of {held.queue} are repeated", call)
+            await attempt(self.stats, f"messages of {held.queue} are repeated", call)
         failed = [message for message in batch if message in held]
         if failed and not held.dropped and await self._retry(held, failed):
-            return self._config.suspend_ms / 1000
+            return self.config.suspend_ms / 1000
         return 0
 
     async def _consume(self, held: ProcessQueue, batch: Sequence[StoredMessage]) -> None:
@@ -95,15 +78,15 @@ class OrderlyConsumption:
         queue was lost.
         """
         given = [held.with_attempts(message) for message in batch]
-        result = await result_of(self._listen, held.queue, given, self._stats)
+        result = await result_of(self.listen, held.queue, given, self.stats)
         done = result.consumed(len(batch))
-        self._stats.consumed += done
+        self.stats.consumed += done
         held.remove(batch[:done])
         held.failed(batch[done:])
 
     async def _retry(self, held: ProcessQueue, failed: Sequence[StoredMessage]) -> bool:
         """Make messages the next ones again, except dead letters; return whether there are any."""
-        most = self._config.max_reconsume_times
+        most = self.config.max_reconsume_times
         for message in failed:
             times = held.with_attempts(message).reconsume_times
             if 0 <= most < times and await self._is_dead_letter(held, message):
@@ -113,11 +96,5 @@ class OrderlyConsumption:
         return bool(left)
 
     async def _is_dead_letter(self, held: ProcessQueue, message: StoredMessage) -> bool:
-        offset = message.queue_offset
-        call = self._transport.send_back(
-            self._config.group, held.queue, offset, _DEAD_LETTER, 0, held.attempts[offset]
-        )
-        what = f"a message of {held.queue} is consumed again"
-        sent_back = await attempt(self._stats, what, call)
-        self._stats.sent_back += sent_back
-        return sent_back
+        attempts = held.attempts[message.queue_offset]
+        return await self._is_sent_back(held, message, _DEAD_LETTER, 0, attempts)

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from pyrocket.base.failures import Failures
-from pyrocket.client.consumer_config import ConsumerConfig
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.core.membership import HEARTBEAT_S, Membership
 from pyrocket.client.core.offsets import OffsetStore
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
-from pyrocket.client.core.pulling import Pulling
+from pyrocket.client.core.pulling import ListenerCall, Pulling
 from pyrocket.client.core.tasks import SideBySide, Tasks
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.errors import InvalidInputError, TransportError
@@ -26,7 +26,7 @@ _MIB = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-class PollingCore:
+class PollingCore(ListenerCall):
     """Pulls the messages of assigned queues ahead of polls. Used by one event loop."""
 
     def __init__(
@@ -167,21 +167,13 @@ class PollingCore:
     async def _commit_until_answered(
         self, offsets: Mapping[MessageQueue, int]
     ) -> Mapping[MessageQueue, Committed]:
-        replies: Mapping[MessageQueue, Committed] | None = None if offsets else {}
-        while replies is None:
-            replies = await self._commit(offsets)
-        return replies
-
-    async def _commit(
-        self, offsets: Mapping[MessageQueue, int]
-    ) -> Mapping[MessageQueue, Committed] | None:
-        """Commit once; after a pause, return None if a broker has not answered."""
-        try:
-            return await self._store.save(offsets)
-        except TransportError as error:
-            _log.warning("a commit failed and is repeated: %s", error)
-        await asyncio.sleep(_REPEAT_S)
-        return None
+        while offsets:
+            try:
+                return await self._store.save(offsets)
+            except TransportError as error:
+                _log.warning("a commit failed and is repeated: %s", error)
+            await asyncio.sleep(_REPEAT_S)
+        return {}
 
     async def close(self) -> None:
         """Release all queues without committing, and leave the group; errors are logged."""
@@ -192,19 +184,9 @@ class PollingCore:
         brokers = self._membership.brokers
         await leaving.run(brokers, self._membership.leave, patience_s=_LEAVE_S)
 
-    def add(self, held: ProcessQueue) -> None:
-        """Do nothing: polls look at all queues."""
-
     def arrived(self, held: ProcessQueue) -> None:
         """Wake polls."""
         self._arrived.set()
-
-    async def finished(self, held: ProcessQueue) -> None:
-        """Return at once: polled messages belong to the caller."""
-
-    async def stop(self, timeout_s: float) -> int:
-        """Return 0: polled messages belong to the caller."""
-        return 0
 
     def _take(self, max_messages: int) -> list[StoredMessage]:
         """Return waiting messages of one queue; the queues take turns."""

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyrocket.base.failures import Failures, attempt
-from pyrocket.client.consumer_config import ConsumerConfig
-from pyrocket.client.core.listening import ListenerCall
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.transport import ClientTransport
 from pyrocket.values.consuming import Pull, Pulled, PullStatus, Subscription
@@ -22,6 +21,26 @@ HOLD_MS = 15_000
 _ERROR_S = 3
 
 _log = logging.getLogger(__name__)
+
+
+class ListenerCall:
+    """Delivers the messages of queues to the listener."""
+
+    def add(self, held: ProcessQueue) -> None:
+        """Start to deliver the messages of a queue; needs nothing if all queues are alike."""
+
+    def arrived(self, held: ProcessQueue) -> None:
+        """Deliver the messages that were put into a queue."""
+        raise NotImplementedError
+
+    async def finished(self, held: ProcessQueue) -> None:
+        """Return when no listener has messages of this queue, which was dropped; or at once if the
+        results of running listeners do not count any longer.
+        """
+
+    async def stop(self, timeout_s: float) -> int:
+        """Wait for running listeners; return the number of messages that they still have."""
+        return 0
 
 
 @dataclass(frozen=True)

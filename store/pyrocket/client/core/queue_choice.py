@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from pyrocket.client.producer_config import LEAST_LATENCY, ProducerConfig
+from pyrocket.client.config import LEAST_LATENCY, ProducerConfig
 from pyrocket.client.selection import FaultTable, LeastLatency, RoundRobin, Selector, choose_queue
 from pyrocket.errors import InvalidInputError, MessageError, TransportError
 from pyrocket.formats.hashes import queue_for_key

@@ -41,7 +41,8 @@ class Routes:
             return self._known[topic]
         asking = self._once("ask", topic, self._ask)
         await asyncio.wait([asking], timeout=PATIENCE_S)
-        return self._known[topic] if _is_unanswered(asking) else asking.result()
+        is_unanswered = not asking.done() or isinstance(asking.exception(), TransportError)
+        return self._known[topic] if is_unanswered else asking.result()
 
     async def created(self, topic: str) -> TopicRoute:
         """Return the route of a missing topic, which is created; see `ClientTransport`."""
@@ -103,7 +104,3 @@ class Routes:
 
         task.add_done_callback(ended)
         return task
-
-
-def _is_unanswered(asking: "asyncio.Task[TopicRoute]") -> bool:
-    return not asking.done() or isinstance(asking.exception(), TransportError)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from pyrocket.client.config import ProducerConfig
 from pyrocket.client.core.queue_choice import QueueChoice, select
 from pyrocket.client.core.routes import Routes
-from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import Selector
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import FailedSend, PyrocketError, TopicNotFoundError, TransportError

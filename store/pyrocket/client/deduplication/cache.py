@@ -40,11 +40,9 @@ class CachedMarks:
 
     @property
     def is_atomic(self) -> bool:
-        """Whether the inner store commits marks and work together."""
         return self._store.is_atomic
 
     def begin(self, keys: Sequence[str], owner: str, now: int, lease_ms: int) -> list[Mark]:
-        """Begin the keys that are not cached; see `DeduplicationStore`."""
         with self._lock:
             cached = {key for key in keys if self._expiry.get(key, now) > now}
         asked = [key for key in keys if key not in cached]
@@ -66,11 +64,9 @@ class CachedMarks:
         self._remember(keys, now, min(keep_ms, self._keep_ms))
 
     def release(self, keys: Sequence[str], owner: str) -> None:
-        """Release the marks in the inner store."""
         self._store.release(keys, owner)
 
     def expire(self, now: int, limit: int) -> int:
-        """Delete expired marks of the inner store; return their number."""
         return self._store.expire(now, limit)
 
     def _remember(self, keys: Iterable[str], now: int, keep_ms: int) -> None:

@@ -5,7 +5,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
 from pyrocket.base.arguments import check_text
 from pyrocket.client.deduplication.store import Mark
@@ -166,16 +165,9 @@ class SqliteMarks:
             self._connection.close()
 
     def __enter__(self) -> "SqliteMarks":
-        """Return the object itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -19,9 +19,8 @@ from pyrocket.engine.parts.group_lag import delay_ms, positions
 from pyrocket.errors import GroupNotFoundError, InvalidInputError, OffsetOutOfRangeError
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions, check_group_name
-from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, ResetTo
+from pyrocket.values.admin import AtTime, Backoff, GroupConfig, GroupLag, ResetTo, TopicConfig
 from pyrocket.values.consuming import GroupStart
-from pyrocket.values.topics import TopicConfig
 
 _MAX_NAMED = 5
 """Maximum number of members that an error names."""

@@ -10,9 +10,8 @@ from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.metadata.group_starts import GroupStartFile
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue
 from pyrocket.metadata.topics import check_topic_name
-from pyrocket.values.admin import GroupLag
+from pyrocket.values.admin import GroupLag, TopicConfig
 from pyrocket.values.consuming import GroupStart
-from pyrocket.values.topics import TopicConfig
 
 EARLIEST = GroupStart(0, 0)
 """The start before all messages."""

@@ -14,7 +14,7 @@ from pyrocket.engine.engine import Engine
 from pyrocket.errors import InvalidInputError
 from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.topics import TopicTypes, check_not_system, check_topic_name
-from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from pyrocket.values.admin import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 
 @translating_methods

@@ -109,8 +109,8 @@ class Scanner:
                 records = self._open(queue, some, sparse=sparse)
                 records.check_places(queue.topic, queue.queue_id, some.queue_offsets)
                 part = matching(RecordSlice(place, records, some.tags_codes), where)
-                tally.messages += len(part)
-                if len(part):
+                tally.messages += len(part.records)
+                if len(part.records):
                     yield part
                 start = last + 1
                 tally.entries += start - first
@@ -210,9 +210,9 @@ class Scanner:
 
 def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
     """Return the messages of a slice that match the filter by their properties."""
-    if where.wants_all or not len(part):
+    if where.wants_all or not len(part.records):
         return part
-    rows = where.matching(PropertyColumns(part.records.properties()), len(part))
+    rows = where.matching(PropertyColumns(part.records.properties()), len(part.records))
     return part if rows.all() else part.part(rows)
 
 

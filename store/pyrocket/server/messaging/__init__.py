@@ -6,8 +6,7 @@ codes         RocketMQ's codes; converts errors to codes
 interface     the messages, enums and times of the protocol
 caller        the client of a call: id, user, namespace, rights, and checked names
 routes        QueryRoute, QueryAssignment
-sent          checks and converts the messages of SendMessage
-sending       SendMessage, RecallMessage
+sending       SendMessage, RecallMessage: checks and converts the messages
 delivered     converts stored messages for clients
 transactions  EndTransaction, and check requests for half messages
 sessions      the connected clients

@@ -1,4 +1,4 @@
-"""The client of a call, from the call's metadata. Also checks names and filters in its request."""
+"""The client of a call, from the call's metadata. Checks what its request names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
+from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.formats.record import STORE_HOST, Host
 from pyrocket.metadata.groups import check_group_name
@@ -14,6 +15,8 @@ from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import CallOrigin
 from pyrocket.server.messaging.codes import RefusedError
 from pyrocket.server.messaging.interface import name_of
+from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import TopicConfig
 
 CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
@@ -112,3 +115,20 @@ def filter_of(expression: Any) -> MessageFilter:
             raise RefusedError("ILLEGAL_FILTER_EXPRESSION", "the SQL expression is empty.")
         return MessageFilter.parse(sql=text)
     return MessageFilter.parse(tags=text)
+
+
+def readable_topic(storage: Consumption, topic: str) -> TopicConfig:
+    """Return a topic. Raises TopicNotFoundError, RefusedError (FORBIDDEN)."""
+    config = storage.topic(topic)
+    if config is None:
+        raise no_route(topic)
+    if not config.readable:
+        raise RefusedError("FORBIDDEN", f"the topic {topic} is not readable.")
+    return config
+
+
+def no_route(topic: str) -> TopicNotFoundError:
+    """Return the error for a missing topic, with the text of RocketMQ's name server."""
+    return TopicNotFoundError(
+        f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
+    )

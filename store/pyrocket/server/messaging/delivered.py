@@ -22,7 +22,7 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record import SYS_TRANSACTION_MASK
 from pyrocket.server.messaging.interface import new, number, put_ms
-from pyrocket.server.messaging.sent import RESERVED
+from pyrocket.server.messaging.sending import RESERVED
 from pyrocket.values.message import StoredMessage
 
 

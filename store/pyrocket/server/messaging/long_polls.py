@@ -17,12 +17,10 @@ class Found(Protocol):
     @property
     def messages(self) -> Sequence[Any]:
         """Messages for the client."""
-        ...
 
     @property
     def has_more(self) -> bool:
         """Whether some messages were not examined, so that the caller must repeat at once."""
-        ...
 
 
 _Found = TypeVar("_Found", bound=Found)

@@ -5,12 +5,11 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.filters.message_filter import MessageFilter
-from pyrocket.server.messaging.caller import Caller, filter_of
+from pyrocket.server.messaging.caller import Caller, filter_of, readable_topic
 from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import ms_of, new
 from pyrocket.server.messaging.offsets import out_of_range
-from pyrocket.server.messaging.routes import readable_topic
 from pyrocket.server.messaging.telemetry import MAX_BATCH
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 from pyrocket.store import consumption_of
@@ -72,14 +71,13 @@ class PullCalls:
         Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
         LongBodyError if a body has more than `longest` bytes.
         """
-        store = self._store
-        readable_topic(store, asked.topic)
+        store, consumption = self._store, consumption_of(self._store)
+        readable_topic(consumption, asked.topic)
         minimum = store.min_offset(asked.topic, asked.queue_id)
         maximum = store.max_offset(asked.topic, asked.queue_id)
         if not minimum <= start <= maximum:
             raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
         end = min(maximum, start + MAX_SCAN)
-        consumption = consumption_of(store)
         found = consumption.fetch(
             asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
         )

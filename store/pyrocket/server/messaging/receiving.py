@@ -9,12 +9,12 @@ from pyrocket.broker.pop.values import Delivery, Received
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.record import Host
-from pyrocket.server.messaging.caller import Caller, check_id, filter_of
+from pyrocket.server.messaging.caller import Caller, check_id, filter_of, readable_topic
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import ms_of, new, put_ms
-from pyrocket.server.messaging.routes import readable_topic
 from pyrocket.server.messaging.telemetry import MAX_BATCH
+from pyrocket.store import consumption_of
 
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 10_000, 12 * 3_600_000
 
@@ -44,7 +44,7 @@ class Receiving:
     """Delivers messages."""
 
     def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
-        self._broker, self._store = broker, broker.store
+        self._broker, self._storage = broker, consumption_of(broker.store)
         self._creates_groups = creates_groups
 
     def parse(self, request: Any, caller: Caller) -> Receive:
@@ -80,13 +80,13 @@ class Receiving:
 
         Raises LongBodyError if a body has more than `longest` bytes.
         """
-        readable_topic(self._store, asked.topic)
+        readable_topic(self._storage, asked.topic)
         try:
             return self._receive(asked, longest)
         except GroupNotFoundError:
             if not self._creates_groups:
                 raise
-            self._store.groups.create(asked.group)
+            self._broker.store.groups.create(asked.group)
             return self._receive(asked, longest)
 
     def _receive(self, asked: Receive, longest: int | None) -> Received:
@@ -120,7 +120,7 @@ class Receiving:
         """Return the last reply of every call, with the delivery time."""
         last = new("ReceiveMessageResponse")
         last.delivery_timestamp.SetInParent()
-        put_ms(last.delivery_timestamp, self._store.now())
+        put_ms(last.delivery_timestamp, self._storage.now())
         return last
 
     def _message(self, asked: Receive, delivery: Delivery) -> Any:

@@ -6,12 +6,11 @@ from typing import Any
 
 from pyrocket.base.arguments import parse_address
 from pyrocket.broker.broker import Broker
-from pyrocket.errors import TopicNotFoundError
-from pyrocket.server.messaging.caller import Caller
+from pyrocket.server.messaging.caller import Caller, no_route, readable_topic
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import new, number
-from pyrocket.store import Store
-from pyrocket.values.topics import TopicConfig
+from pyrocket.store import consumption_of
+from pyrocket.values.admin import TopicConfig
 
 ANY_QUEUE = -1
 _MIXED = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
@@ -48,7 +47,7 @@ class RouteCalls:
         topic, group = caller.topic(request.topic), caller.group(request.group)
         caller.admit("QueryAssignment", [topic], [group])
         check_endpoints(request.endpoints)
-        config = readable_topic(self._store, topic)
+        config = readable_topic(consumption_of(self._store), topic)
         queue = self._queues(request, config)[0]
         queue.id = ANY_QUEUE
         queue.broker.endpoints.CopyFrom(self._reachable(request.endpoints))
@@ -126,23 +125,6 @@ def check_endpoints(endpoints: Any) -> None:
     """Reject a request without the address that the client used: the reply must contain it."""
     if not endpoints.scheme or not endpoints.addresses:
         raise RefusedError("ILLEGAL_ACCESS_POINT", "the request has no endpoints.")
-
-
-def readable_topic(store: Store, topic: str) -> TopicConfig:
-    """Return a topic. Raises TopicNotFoundError, RefusedError (FORBIDDEN)."""
-    config = store.topics.all().get(topic)
-    if config is None:
-        raise no_route(topic)
-    if not config.readable:
-        raise RefusedError("FORBIDDEN", f"the topic {topic} is not readable.")
-    return config
-
-
-def no_route(topic: str) -> TopicNotFoundError:
-    """Return the error for a missing topic, with the text of RocketMQ's name server."""
-    return TopicNotFoundError(
-        f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
-    )
 
 
 def _permission(readable: bool, writable: bool) -> int:

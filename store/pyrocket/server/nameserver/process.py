@@ -3,13 +3,13 @@
 import logging
 from functools import partial
 
-from pyrocket.broker.access import SignatureAge, watch_access
 from pyrocket.broker.settings import Settings
+from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.gate import Gate
-from pyrocket.server.limits import LoopWatch
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.nameserver.server import NameServer
 from pyrocket.server.process import (
+    access_of,
     certificate_of,
     check_exposure,
     listen_at,
@@ -25,9 +25,7 @@ _log = logging.getLogger(__name__)
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises OptionError before anything is served."""
     check_exposure(settings)
-    age = SignatureAge(settings.signature_age)
-    access = watch_access(settings.users, age) if settings.users else None
-    gate = Gate(access.current if access else None)
+    gate = Gate(access_of(settings))
     run_loop(partial(_serve, gate, certificate_of(settings), settings))
 
 

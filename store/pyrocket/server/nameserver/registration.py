@@ -47,15 +47,8 @@ class RegisteredTopics:
     def _topics(self) -> tuple[TopicData, ...]:
         topics = self._store.topics
         return tuple(
-            TopicData(
-                one.name,
-                one.read_queues,
-                one.write_queues,
-                one.perm,
-                one.ordered,
-                message_type=topics.message_type(one.name),
-            )
-            for one in topics.all().values()
+            TopicData(**{**vars(topic), "topic_id": ""}, message_type=topics.message_type(name))
+            for name, topic in topics.all().items()
         )
 
 
@@ -88,7 +81,7 @@ class Registrar:
     @property
     def trouble(self) -> str:
         """The reason why the broker may be missing in a route; empty if no thread has ended."""
-        ended = [one.name for one in self._streams if one.ident and not one.is_alive()]
+        ended = [thread.name for thread in self._streams if thread.ident and not thread.is_alive()]
         return ", ".join(f"the thread {name} has ended" for name in ended)
 
     def stop(self) -> None:
@@ -130,17 +123,19 @@ class _Stream(threading.Thread):
     def run(self) -> None:
         while not self._stopping:
             if not self._rounds.run("registering failed", self._attempt):
-                self._pause()
+                self.wake.clear()
+                if not self._stopping:
+                    self.wake.wait(_RETRY_S)
 
     def _attempt(self) -> None:
         try:
             self._register_until_stopped()
         except Exception as error:
-            found = self._described(error)
+            failure = self._described(error)
             if not self.first.done():
-                self.first.set_exception(found)
+                self.first.set_exception(failure)
             if not self._stopping:
-                raise found from None
+                raise failure from None
 
     def _described(self, error: Exception) -> Exception:
         if not isinstance(error, grpc.RpcError):
@@ -181,8 +176,3 @@ class _Stream(threading.Thread):
         self._rounds.succeeded("registering failed")
         if not self.first.done():
             self.first.set_result(None)
-
-    def _pause(self) -> None:
-        self.wake.clear()
-        if not self._stopping:
-            self.wake.wait(_RETRY_S)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pyrocket.base.arguments import check_advertised
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
+from pyrocket.values.admin import PERM_INHERIT, PERM_READ, PERM_WRITE
 from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
-from pyrocket.values.topics import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 PRIMARY = 0
 """The id of a primary broker; replicas have larger ids."""

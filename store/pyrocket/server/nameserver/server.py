@@ -9,15 +9,15 @@ import grpc
 
 from pyrocket.broker.settings import Settings
 from pyrocket.metadata.topics import MESSAGE_TYPES
-from pyrocket.server.call_server import CallServer, arguments_of
+from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
 from pyrocket.server.incoming import CallOrigin, Incoming
-from pyrocket.server.messaging.caller import Caller
+from pyrocket.server.messaging.caller import Caller, no_route
 from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.interface import SERVICE as MESSAGING
 from pyrocket.server.messaging.interface import new
-from pyrocket.server.messaging.routes import accepted_types, endpoints_of, message_queues, no_route
+from pyrocket.server.messaging.routes import accepted_types, endpoints_of, message_queues
 from pyrocket.server.messaging.unary import UnaryCalls
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.service import call_of
@@ -78,7 +78,7 @@ class NameServer(CallServer):
     def _registered(self, origin: CallOrigin, connection: object, request: bytes) -> bytes:
         """Register a broker, and return the reply."""
         call = self._register_call
-        arguments = arguments_of(call, request)
+        arguments = call.arguments(request)
         self._gate.admit(origin, call.name, arguments)
         return call.encode(call.answer(**arguments, connection=connection, user=origin.user or ""))
 

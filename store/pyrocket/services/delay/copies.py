@@ -34,7 +34,7 @@ from pyrocket.index.queues.record_fetch import Scattered, read_scattered
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.pending_timers import Due, PendingTimers
 from pyrocket.services.delay.timer_queue import of_timer_topic, ordered
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 _NEVER_DELIVERED_TO = frozenset([HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC])
 """RocketMQ drops messages for the half topic; elsewhere they would never become visible."""

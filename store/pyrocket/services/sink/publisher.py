@@ -18,8 +18,8 @@ from pyrocket.services.sink.decision import Decisions
 from pyrocket.services.sink.ledger import SinkLedger
 from pyrocket.services.sink.staged_file import StagedReader
 from pyrocket.services.sink.staging import StagingArea
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.sink import ContentSum, Published, Staged
-from pyrocket.values.topics import TopicConfig
 
 
 class Publisher:

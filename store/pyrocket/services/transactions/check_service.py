@@ -41,8 +41,8 @@ from pyrocket.services.transactions.records import (
     keep_immune,
     renewed_copies,
 )
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import StoredMessage
-from pyrocket.values.topics import TopicConfig
 from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 
 _RETRY_MS = 1000

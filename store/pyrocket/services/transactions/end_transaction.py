@@ -16,7 +16,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import HALF_TOPIC
 from pyrocket.services.transactions.bridge import TransactionBridge
 from pyrocket.services.transactions.records import commit_message, record_of
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.transactions import HalfMessageRef, LocalTransactionState
 
 

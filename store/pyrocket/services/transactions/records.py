@@ -42,8 +42,8 @@ from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import Message
-from pyrocket.values.topics import TopicConfig
 
 _GAP = 64
 """Up to this number of unneeded half messages, reading them costs less than another read."""

@@ -23,7 +23,7 @@ from pyrocket.metadata.topics import Topics, entry_of
 from pyrocket.services.consumption import check_pop_file
 from pyrocket.services.sink.ledger import check_ledger
 from pyrocket.tools.verify.report import SIZES, Findings, Severity, repair
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 _BACKUP = ".bak"
 _USE_BACKUP = repair("replaces it by its backup, which brokers use in this case anyway.")

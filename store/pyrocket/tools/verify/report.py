@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from pyrocket.log.salvage import DamagedRange
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 REPAIR = "pyrocket repair"
 KEPT_PER_CODE = 100

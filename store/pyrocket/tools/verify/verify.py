@@ -59,7 +59,7 @@ from pyrocket.tools.verify.state import (
     index_lag_severity,
     read_checkpoint,
 )
-from pyrocket.values.topics import TopicConfig
+from pyrocket.values.admin import TopicConfig
 
 _MAX_ATTEMPTS = 10
 

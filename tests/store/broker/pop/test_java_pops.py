@@ -133,7 +133,7 @@ def test_nothing_is_skipped_if_this_broker_consumes_after_a_rocketmq_broker(stor
 def test_a_kill_during_the_takeover_skips_nothing(store, clock, monkeypatch):
     we_consume(store).close()
     java_consumes(store, clock)
-    real, commits = consumption_of(store).commit, []
+    real, commits = consumption_of(store).change_offsets, []
 
     def killed(edit):
         commits.append(edit)
@@ -141,7 +141,7 @@ def test_a_kill_during_the_takeover_skips_nothing(store, clock, monkeypatch):
             raise KeyboardInterrupt
         real(edit)
 
-    monkeypatch.setattr(consumption_of(store), "commit", killed)
+    monkeypatch.setattr(consumption_of(store), "change_offsets", killed)
     with pytest.raises(KeyboardInterrupt):
         popped(store)
     clock.now += 600_000

@@ -211,7 +211,7 @@ def test_a_reset_after_a_kill_during_saving_takes_effect(store, monkeypatch):
     pop = popped(store)
     sent(store, 4)
     acked(pop, pop.receive("g", "t", max_messages=2))
-    real = consumption_of(store).commit
+    real = consumption_of(store).change_offsets
 
     def killed(edit):
         real(edit)
@@ -220,7 +220,7 @@ def test_a_reset_after_a_kill_during_saving_takes_effect(store, monkeypatch):
     store.groups.commit("g", "t", {0: 0})
     pop.snapshot()
     acked(pop, pop.receive("g", "t"))
-    monkeypatch.setattr(consumption_of(store), "commit", killed)
+    monkeypatch.setattr(consumption_of(store), "change_offsets", killed)
     with pytest.raises(KeyboardInterrupt):
         pop.snapshot()
     monkeypatch.undo()
@@ -242,7 +242,7 @@ def test_an_offset_left_by_a_kill_is_not_a_reset(store, monkeypatch, clock):
         def killed(edit):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(consumption_of(store), "commit", killed)
+        monkeypatch.setattr(consumption_of(store), "change_offsets", killed)
         with pytest.raises(KeyboardInterrupt):
             pop.snapshot()
         with pytest.raises(KeyboardInterrupt):

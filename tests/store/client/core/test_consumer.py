@@ -108,9 +108,9 @@ async def test_the_delay_level_of_a_result_goes_with_the_messages_that_are_sent_
     core = consumer(orders, Listener(ConsumeResult.reconsume_at_level(level)))
     send_back = core._transport.send_back
 
-    async def recorded(group, queue, offset, level, most):
+    async def recorded(group, queue, offset, level, *more):
         levels.append(level)
-        await send_back(group, queue, offset, level, most)
+        await send_back(group, queue, offset, level, *more)
 
     core._transport.send_back = recorded
     await consumed(core)

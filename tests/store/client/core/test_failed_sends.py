@@ -6,10 +6,10 @@ from random import Random
 import pytest
 import surface
 from pyrocket import errors
+from pyrocket.client.config import ProducerConfig
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.core.sending import Sending, SendTarget
 from pyrocket.client.outgoing import outgoing
-from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.transport import TopicRoute
 from pyrocket.errors import FailedSend, PyrocketError, TransportError
 from pyrocket.values.message import Message, MessageQueue, SendResult

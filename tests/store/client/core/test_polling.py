@@ -4,8 +4,8 @@ import asyncio
 from random import Random
 
 import pytest
+from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.consume_from import ConsumeFrom
-from pyrocket.client.consumer_config import ConsumerConfig
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.transport import Member

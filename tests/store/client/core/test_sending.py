@@ -6,10 +6,10 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from pyrocket.client.config import ProducerConfig
 from pyrocket.client.core.routes import Routes
 from pyrocket.client.core.sending import Sending, SendTarget
 from pyrocket.client.outgoing import outgoing
-from pyrocket.client.producer_config import ProducerConfig
 from pyrocket.client.selection import by_hash
 from pyrocket.client.transport import TopicRoute
 from pyrocket.errors import (

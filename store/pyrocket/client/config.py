@@ -1,4 +1,4 @@
-"""The settings of a consumer, with the bounds of RocketMQ's clients.
+"""The settings of consumers and producers, with the bounds of RocketMQ's clients.
 
 Source: `DefaultMQPushConsumer`, and `DefaultMQPushConsumerImpl.checkConfig`.
 """
@@ -6,9 +6,9 @@ Source: `DefaultMQPushConsumer`, and `DefaultMQPushConsumerImpl.checkConfig`.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
-from pyrocket.base.arguments import check_names, is_number
+from pyrocket.base.arguments import check_names, check_type, is_number
 from pyrocket.client.allocation import Strategy, averagely
 from pyrocket.client.consume_from import ConsumeFrom, consume_timestamp
 from pyrocket.errors import InvalidInputError
@@ -21,10 +21,25 @@ from pyrocket.values.consuming import MessageModel, Subscription
 _DEFAULT_GROUP = "DEFAULT_CONSUMER"
 _UNLIMITED = -1
 
+ROUND_ROBIN, LEAST_LATENCY = "round-robin", "least-latency"
+
 
 def _number(default: int, low: int, high: int, *, unlimited: bool = False) -> Any:
     """Return a field with bounds; with `unlimited`, -1 is valid, too."""
     return field(default=default, metadata={"bounds": (low, high), "unlimited": unlimited})
+
+
+def _check_numbers(config: Any, code: str) -> None:
+    for setting in fields(config):
+        if "bounds" not in setting.metadata:
+            continue
+        low, high = setting.metadata["bounds"]
+        unlimited, value = setting.metadata["unlimited"], getattr(config, setting.name)
+        if is_number(value) and (low <= value <= high or (unlimited and value == _UNLIMITED)):
+            continue
+        also = f", or {_UNLIMITED} for no limit" if unlimited else ""
+        remedy = f"Use a whole number from {low} to {high}{also}."
+        raise _invalid(setting.name, value, remedy, code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +105,7 @@ class ConsumerConfig:
         check_group_name(self.group)
         if self.group == _DEFAULT_GROUP:
             raise _invalid("group", self.group, "Use a name of your own: groups share offsets.")
-        for one in fields(self):
-            if "bounds" in one.metadata:
-                low, high = one.metadata["bounds"]
-                self._check_number(one.name, low, high, unlimited=one.metadata["unlimited"])
+        _check_numbers(self, "CONSUMER_CONFIG")
         for name, kind in (("message_model", MessageModel), ("consume_from", ConsumeFrom)):
             object.__setattr__(self, name, _member(name, getattr(self, name), kind))
         if self.trace_topic:
@@ -111,13 +123,6 @@ class ConsumerConfig:
     def by_topic(self) -> dict[str, Subscription]:
         """The subscriptions, none of which is a string."""
         return subscriptions_of(self.subscriptions)
-
-    def _check_number(self, name: str, low: int, high: int, *, unlimited: bool) -> None:
-        value = getattr(self, name)
-        if is_number(value) and (low <= value <= high or (unlimited and value == _UNLIMITED)):
-            return
-        also = f", or {_UNLIMITED} for no limit" if unlimited else ""
-        raise _invalid(name, value, f"Use a whole number from {low} to {high}{also}.")
 
 
 class ConsumerSettings(TypedDict, total=False):
@@ -149,21 +154,77 @@ class ConsumerSettings(TypedDict, total=False):
     missing_topic: Literal["error", "wait"]
 
 
-def consumer_config(arguments: Collection[str] = (), /, **settings: Any) -> ConsumerConfig:
-    """Return the settings of a consumer; an unknown name is an error like an invalid value.
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer. Raises InvalidInputError (PRODUCER_CONFIG), GroupNameError.
 
-    `arguments` are the names of the consumer's other arguments, for the nearest name in the error.
+    Attributes:
+        group: The producer group. Undecided transactions are checked with any producer of a group.
+        timeout_ms: Maximum time of a send with all its attempts.
+        retries: Number of further attempts to send a message after a failure. Each is made at
+            another broker, if there is one. A message may be stored twice if a reply was lost.
+        queue_choice: "round-robin" or "least-latency". With the latter, the queue whose last 32
+            sends were fastest receives nearly all messages.
+        avoid_slow_brokers: Whether brokers that were slow or failed receive no messages for some
+            seconds; see `fault_table`.
+        max_message_bytes: Maximum size of a body, and of all messages of a batch.
+        max_pending: Maximum number of sends that have been started and not finished.
+        trace_topic: The topic for the message trace, such as RMQ_SYS_TRACE_TOPIC; "" for no trace.
     """
-    names = [one.name for one in fields(ConsumerConfig)]
-    check_names(settings, names, arguments, code="CONSUMER_CONFIG")
-    return ConsumerConfig(**settings)
+
+    group: str = "DEFAULT_PRODUCER"
+    timeout_ms: int = _number(3000, 1, 3_600_000)
+    retries: int = _number(2, 0, 100)
+    queue_choice: str = ROUND_ROBIN
+    avoid_slow_brokers: bool = False
+    max_message_bytes: int = _number(4 * 1024 * 1024, 1, 1 << 30)
+    max_pending: int = _number(10_000, 1, 1_000_000)
+    trace_topic: str = ""
+
+    def __post_init__(self) -> None:
+        check_group_name(self.group)
+        _check_numbers(self, "PRODUCER_CONFIG")
+        if self.trace_topic:
+            check_topic_name(self.trace_topic)
+        check_type(bool, "Use True or False.", avoid_slow_brokers=self.avoid_slow_brokers)
+        if self.queue_choice not in (ROUND_ROBIN, LEAST_LATENCY):
+            raise InvalidInputError(
+                f"queue_choice is {self.queue_choice!r}.",
+                remedy=f"Use {ROUND_ROBIN!r} or {LEAST_LATENCY!r}.",
+                code="PRODUCER_CONFIG",
+            )
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The keyword arguments of a producer that are fields of `ProducerConfig`."""
+
+    timeout_ms: int
+    retries: int
+    queue_choice: Literal["round-robin", "least-latency"]
+    avoid_slow_brokers: bool
+    max_message_bytes: int
+    max_pending: int
+    trace_topic: str
+
+
+_Config = TypeVar("_Config", ConsumerConfig, ProducerConfig)
+
+
+def config_of(kind: type[_Config], arguments: Collection[str] = (), /, **settings: Any) -> _Config:
+    """Return the settings of a client; an unknown name is an error like an invalid value.
+
+    `arguments` are the names of the client's other arguments, for the nearest name in the error.
+    """
+    code = "CONSUMER_CONFIG" if kind is ConsumerConfig else "PRODUCER_CONFIG"
+    check_names(settings, [setting.name for setting in fields(kind)], arguments, code=code)
+    return kind(**settings)
 
 
 def _member(name: str, value: Any, kind: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
-        names = ", ".join(repr(one.value) for one in kind)
+        names = ", ".join(repr(member.value) for member in kind)
         raise _invalid(name, value, f"Use one of {names}.") from None
 
 
@@ -171,19 +232,23 @@ def subscriptions_of(given: Any) -> dict[str, Subscription]:
     """Return checked subscriptions by topic. Raises InvalidInputError, TopicNameError."""
     if not isinstance(given, Mapping):
         raise _invalid("subscriptions", given, 'Use {topic: "tag || tag"}.')
-    found = {}
-    for topic, one in given.items():
+    subscriptions = {}
+    for topic, wanted in given.items():
         check_topic_name(topic)
         if topic.startswith(RETRY_PREFIX):
             raise _invalid("subscriptions", topic, "The retry topic is consumed without it.")
-        subscription = Subscription(one) if isinstance(one, str) else one
+        subscription = Subscription(wanted) if isinstance(wanted, str) else wanted
         if not isinstance(subscription, Subscription) or subscription.kind not in ("TAG", "SQL92"):
-            raise _invalid("subscriptions", one, 'Use "tag || tag" or Subscription(sql, "SQL92").')
+            raise _invalid(
+                "subscriptions", wanted, 'Use "tag || tag" or Subscription(sql, "SQL92").'
+            )
         if subscription.kind == "SQL92":
             MessageFilter.parse(sql=subscription.expression)
-        found[topic] = subscription
-    return found
+        subscriptions[topic] = subscription
+    return subscriptions
 
 
-def _invalid(name: str, value: Any, remedy: str) -> InvalidInputError:
-    return InvalidInputError(f"{name} is {value!r}.", remedy=remedy, code="CONSUMER_CONFIG")
+def _invalid(
+    name: str, value: Any, remedy: str, code: str = "CONSUMER_CONFIG"
+) -> InvalidInputError:
+    return InvalidInputError(f"{name} is {value!r}.", remedy=remedy, code=code)

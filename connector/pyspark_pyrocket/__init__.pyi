@@ -1,0 +1,12 @@
+from pyspark_pyrocket.datasource import DefaultSource as DefaultSource
+from pyspark_pyrocket.tools.foreach_batch import foreach_batch as foreach_batch
+from pyspark_pyrocket.tools.groups import BatchCommit as BatchCommit
+from pyspark_pyrocket.tools.interpreters import configure as configure
+from pyspark_pyrocket.tools.interpreters import register as register
+from pyspark_pyrocket.tools.lag.measure import TopicLag as TopicLag
+from pyspark_pyrocket.tools.lag.measure import lag_of as lag_of
+from pyspark_pyrocket.tools.lag.watch import LagListener as LagListener
+from pyspark_pyrocket.tools.lag.watch import LagWatch as LagWatch
+from pyspark_pyrocket.tools.lag.watch import watch_lag as watch_lag
+from pyspark_pyrocket.tools.notebook import StreamView as StreamView
+from pyspark_pyrocket.tools.notebook import display_stream as display_stream
