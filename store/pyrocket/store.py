@@ -238,8 +238,8 @@ class Store:
         return self._services.reader_delivery.deliver_due(self._open_if_unlocked)
 
     def _open_if_unlocked(self) -> "Store":
-        config = StoreConfig(lock_timeout_ms=0)
-        return Store.open(self.path, config=config, clock=self._engine.clock)
+        config, clock = StoreConfig(lock_timeout_ms=0), self._engine.clock
+        return Store.open(self.path, config=config, clock=clock)
 
     def clean(
         self, *, hours: float | None = None, total_bytes: int | None = None, dry_run: bool = False
@@ -269,10 +269,8 @@ class Store:
 
     def lost_queues(self, topic: str) -> dict[int, QueueOffsets]:
         """Return the offset ranges of queues that have messages but are no longer read queues."""
-        kept = self._topics.get(topic).read_queues
-        lost = [
-            queue_id for queue_id in self._reader.files.queues.of_topic(topic) if queue_id >= kept
-        ]
+        kept, there = self._topics.get(topic).read_queues, self._reader.files.queues.of_topic(topic)
+        lost = [queue_id for queue_id in there if queue_id >= kept]
         ranges = {queue_id: self.queue_range(topic, queue_id) for queue_id in lost}
         return {queue_id: has for queue_id, has in ranges.items() if has.minimum < has.maximum}
 

@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_071,
+    "lines": 75_069,
     "files": 445,
     "rooms": 23,
     "floors": 14,
