@@ -1,0 +1,222 @@
+"""Frames of RocketMQ's remoting protocol: requests, and the answers to them.
+
+    length         4 bytes: the size of what follows, at most 16 MiB
+    type           1 byte: how the header is encoded, 0 for JSON, 1 for binary
+    header length  3 bytes
+    header         code, flag, opaque, version, remark, ext fields
+    body           the rest
+
+Numbers are big-endian. Requests are sent with JSON headers, which every server reads; a server of
+RocketMQ 5 answers in the encoding that it is configured for. Source: `RemotingCommand`,
+`RocketMQSerializable`, `NettyDecoder`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+MAX_FRAME_BYTES = 16 << 20
+"""The largest frame that RocketMQ sends or accepts; it closes the connection of a larger one."""
+
+VERSION = 409
+"""The version that requests claim: V4_9_8 in `MQVersion`."""
+
+ANSWER, ONE_WAY = 1, 2
+"""Bits of `Frame.flag`."""
+
+_LENGTH_BYTES = 4
+_JSON, _BINARY = 0, 1
+_BUFFER_BYTES = 1 << 20
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+
+class FrameError(ValueError):
+    """Bytes that are not a frame."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A request or an answer.
+
+    Attributes:
+        code: What is requested, or the result.
+        fields: The ext fields, which are named values. All values are text, also numbers.
+        body: In a received frame, part of the buffer into which it was received.
+        remark: What a server says about a failure.
+        opaque: Assigns the answer to its request.
+        flag: ANSWER for an answer; ONE_WAY for a request that wants none.
+        version: The number of the sender's release in `MQVersion`.
+    """
+
+    code: int
+    fields: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | memoryview = b""
+    remark: str = ""
+    opaque: int = 0
+    flag: int = 0
+    version: int = VERSION
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether this is the answer to a request."""
+        return bool(self.flag & ANSWER)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Return the bytes of a frame, with a JSON header. Raises FrameError if they are too many."""
+    header: dict[str, Any] = {
+        "code": frame.code,
+        "language": "PYTHON",
+        "version": frame.version,
+        "opaque": frame.opaque,
+        "flag": frame.flag,
+        "serializeTypeCurrentRPC": "JSON",
+    }
+    if frame.remark:
+        header["remark"] = frame.remark
+    if frame.fields:
+        header["extFields"] = dict(frame.fields)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    length = _LENGTH_BYTES + len(text) + len(frame.body)
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
+    sizes = length.to_bytes(4, "big") + len(text).to_bytes(4, "big")
+    return b"".join([sizes, text, frame.body])
+
+
+def decode_frame(data: memoryview) -> Frame:
+    """Return the frame whose bytes after the length are `data`. Raises FrameError."""
+    if len(data) < _LENGTH_BYTES:
+        raise FrameError(f"a frame of {len(data)} bytes")
+    kind, size = data[0], int.from_bytes(data[1:4], "big")
+    header, body = data[4 : 4 + size], data[4 + size :]
+    if not 0 < size == len(header):
+        raise FrameError(f"a header of {size} bytes in a frame of {len(data)} bytes")
+    try:
+        if kind == _JSON:
+            return _of_json(json.loads(str(header, "utf-8"), strict=False), body)
+        if kind == _BINARY:
+            return _of_binary(_Fields(header), body)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FrameError(f"a header that cannot be read: {type(error).__name__}") from error
+    raise FrameError(f"a header of type {kind}")
+
+
+def _of_json(header: Any, body: memoryview) -> Frame:
+    code, flag, opaque, version = (
+        _number(header.get(name, 0)) for name in ("code", "flag", "opaque", "version")
+    )
+    fields = header.get("extFields") or {}
+    if not all(type(value) is str for value in fields.values()):
+        fields = {name: _text(value) for name, value in fields.items() if value is not None}
+    remark = _text(header.get("remark") or "")
+    return Frame(code, fields, body, remark, opaque, flag, version)
+
+
+def _number(value: Any) -> int:
+    """Return a number of the header. Raises ValueError."""
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
+        raise ValueError("not a number of 32 bits")
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class _Fields:
+    """Reads a binary header from its start."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def __bool__(self) -> bool:
+        """Whether anything is left."""
+        return self._at < len(self._data)
+
+    def take(self, count: int) -> memoryview:
+        """Return the next bytes. Raises ValueError if there are fewer."""
+        found = self._data[self._at : self._at + max(count, 0)]
+        if len(found) != count:
+            raise ValueError("the header ends in a field")
+        self._at += count
+        return found
+
+    def number(self, size: int) -> int:
+        """Return the next number of `size` bytes."""
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def text(self, size: int) -> str:
+        """Return the next text, whose length is a number of `size` bytes."""
+        return str(self.take(self.number(size)), "utf-8")
+
+
+def _of_binary(header: _Fields, body: memoryview) -> Frame:
+    code, _language, version = header.number(2), header.number(1), header.number(2)
+    opaque, flag, remark = header.number(4), header.number(4), header.text(4)
+    left = _Fields(header.take(header.number(4)))
+    fields: dict[str, str] = {}
+    while left:
+        name = left.text(2)
+        fields[name] = left.text(4)
+    return Frame(code, fields, body, remark, opaque, flag, version)
+
+
+class FrameReader:
+    """Splits the bytes of a connection into frames.
+
+    A caller receives into `room`, and passes the number of bytes to `received`. Memory is never
+    written twice, so that the bodies of frames stay valid and are not copied. At most one buffer of
+    the size of the largest frame is allocated in advance.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = _new_buffer(_BUFFER_BYTES)
+        self._start = self._end = 0
+
+    @property
+    def begun(self) -> memoryview:
+        """The bytes of a frame that is not complete."""
+        return self._buffer[self._start : self._end]
+
+    def room(self) -> memoryview:
+        """Return the memory for the next bytes, which is not empty. Raises FrameError."""
+        begun = self.begun
+        needed = 2 * _LENGTH_BYTES
+        if len(begun) >= _LENGTH_BYTES:
+            needed = _LENGTH_BYTES + _length(begun)
+        if self._start + max(needed, len(begun) + 1) > len(self._buffer):
+            new = _new_buffer(max(_BUFFER_BYTES, needed))
+            new[: len(begun)] = begun
+            self._buffer, self._start, self._end = new, 0, len(begun)
+        return self._buffer[self._end :]
+
+    def received(self, count: int) -> Iterator[Frame]:
+        """Yield the frames that are complete with `count` more bytes in `room`.
+
+        Raises FrameError; the connection is of no use then.
+        """
+        self._end += count
+        while self._end - self._start >= _LENGTH_BYTES:
+            first = self._start + _LENGTH_BYTES
+            last = first + _length(self._buffer[self._start : first])
+            if last > self._end:
+                return
+            self._start = last
+            yield decode_frame(self._buffer[first:last])
+
+
+def _length(begun: memoryview) -> int:
+    """Return the length of a frame without the length itself. Raises FrameError."""
+    length = int.from_bytes(begun[:_LENGTH_BYTES], "big", signed=True)
+    if not _LENGTH_BYTES <= length <= MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of {length} bytes")
+    return length
+
+
+def _new_buffer(size: int) -> memoryview:
+    """Return memory that is not initialised, because it is written before it is read."""
+    return np.empty(size, np.uint8).data
