@@ -9,8 +9,8 @@ __all__ = ["topic"]
 @pytest.fixture(scope="module")
 def client(java_version, tmp_path_factory):
     folder = tmp_path_factory.mktemp("remoting") / "store"
-    settings = {"autoCreateSubscriptionGroup": "false", "autoCreateTopicEnable": "false"}
-    with java_version.broker(folder, **settings):
+    # Topics are created for senders that ask for it; groups are not.
+    with java_version.broker(folder, autoCreateSubscriptionGroup="false"):
         client = Client([f"127.0.0.1:{java_version.peer.port}"])
         yield client
         client.close()

@@ -19,6 +19,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import Sent
 from pyrocket.engine.message_encoder import Origin
+from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import decode_properties
@@ -313,8 +314,8 @@ class FakeBroker(FakeServer):
             return 3, None, b"", f" request type {request.code} not supported"
         try:
             return serve(request.fields, request)
-        except KeyError as error:
-            return 1, None, b"", f"java.lang.NullPointerException {error}"
+        except (KeyError, PyrocketError) as error:
+            return 1, None, b"", f"{type(error).__name__}: {error}"
 
     def _topic(self, fields, name="topic"):
         topic = self.topics().get(fields[name])
@@ -331,13 +332,30 @@ class FakeBroker(FakeServer):
     def _answer_202(self, fields, request):
         topic = self._topic(fields)
         items = []
-        for queue_id in range(topic.write_queues):
+        read = topic.read_queues if self.cluster.is_5 else 0
+        for queue_id in range(max(topic.write_queues, read)):
             low, high = self._range(topic.name, queue_id)
             key = dumps({"brokerName": self.name, "queueId": queue_id, "topic": topic.name})
             last = self._stored_at(topic.name, queue_id, high - 1) if high > low else 0
             value = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": low}
             items.append(f"{key}:{dumps(value)}")
         return 0, None, ('{"offsetTable":{' + ",".join(items) + "}}").encode(), None
+
+    def _answer_30(self, fields, request):
+        return (
+            0,
+            {"offset": str(self._range(fields["topic"], int(fields["queueId"]))[1])},
+            b"",
+            None,
+        )
+
+    def _answer_31(self, fields, request):
+        return (
+            0,
+            {"offset": str(self._range(fields["topic"], int(fields["queueId"]))[0])},
+            b"",
+            None,
+        )
 
     def _stored_at(self, topic, queue_id, offset):
         (record,) = self.store.messages(topic, queue_id, offset, offset + 1)
@@ -438,6 +456,8 @@ class FakeBroker(FakeServer):
             raise RefusedError(1, f"can not find message by the offset, {at}")
         header = read_header(memoryview(head))
         is_there = header.is_message and at + header.size <= end
+        if not is_there and at % 2:  # Java takes other bytes for a size, which may be negative.
+            raise RefusedError(1, "java.lang.IllegalArgumentException: newLimit < 0: (-9 < 0)")
         return 0, None, self._read(at, header.size) if is_there else b"", None
 
     def _read(self, at, size):
@@ -457,10 +477,6 @@ class FakeBroker(FakeServer):
         topic = self.topics().get(name)
         if topic is None:
             raise RefusedError(17, f"topic[{name}] not exist, apply first please!")
-        if not topic.writable:
-            raise RefusedError(
-                16, f"the broker[127.0.0.1] sending message is forbidden, topic {name}"
-            )
         if queue_id >= topic.write_queues:
             raise RefusedError(
                 29 if self.cluster.is_5 else 1, f"request queueId[{queue_id}] is illegal"
@@ -469,13 +485,24 @@ class FakeBroker(FakeServer):
             sent(name, max(queue_id, 0), flag, body, decode_properties(block.encode()), fields)
             for flag, body, block in items
         ]
-        results = self.broker.sends.send(messages).result(_STOP_S)
+        with self._open_to_senders(topic):
+            results = self.broker.sends.send(messages).result(_STOP_S)
         host = self.store.lookup.host
         ids = [offset_message_id(*host, one.physical_offset) for one in results]
         first = results[0]
         answer = {"msgId": ",".join(ids), "queueId": str(first.queue_id)}
         answer |= {"queueOffset": str(first.queue_offset), "MSG_REGION": "DefaultRegion"}
         return 0, answer, b"", None
+
+    @contextmanager
+    def _open_to_senders(self, topic):
+        """Java's brokers store messages of topics that are closed to senders in their routes."""
+        if topic.writable:
+            yield
+            return
+        self.store.topics.update(topic.name, perm=topic.perm | 2)
+        yield
+        self.store.topics.update(topic.name, perm=topic.perm)
 
     def _answer_17(self, fields, request):
         numbers = {

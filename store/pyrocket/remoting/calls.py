@@ -30,9 +30,18 @@ MOST_FOUND = 64
 
 _EVER = 2**63 - 1
 _INLINE_SUBSCRIPTION = 4
-_NOT_THERE = "can not find"
-_SUCCESS = frozenset([ResponseCode.SUCCESS])
+_NO_RECORD = ("can not find", "IllegalArgumentException")
+"""What a broker says where no record begins: bytes of another record can be a negative size."""
+
 _Value = TypeVar("_Value")
+
+
+def _succeeded(answer: Frame) -> bool:
+    return answer.code == ResponseCode.SUCCESS
+
+
+def _has_code(*codes: int) -> Callable[[Frame], bool]:
+    return lambda answer: answer.code in codes
 
 
 @dataclass(frozen=True)
@@ -42,22 +51,22 @@ class ServerCall(Generic[_Value]):
     Attributes:
         asked: What is requested, with its names, for errors.
         request: The request, without signature.
-        read: Returns the value of an answer with one of the `expected` codes. May raise one of the
-            PARSE_ERRORS if the answer lacks something.
-        expected: The codes that are no error.
+        read: Returns the value of an answer that is no error. May raise one of the PARSE_ERRORS if
+            the answer lacks something.
+        accepts: Whether an answer is no error.
     """
 
     asked: str
     request: Frame
     read: Callable[[Frame], _Value]
-    expected: Collection[int] = _SUCCESS
+    accepts: Callable[[Frame], bool] = _succeeded
 
     def value(self, answer: Frame, place: str) -> _Value:
         """Return the value of an answer from the server `place`.
 
         Raises the error that the answer reports; UnsupportedError (PROTOCOL_BROKEN).
         """
-        if answer.code not in self.expected:
+        if not self.accepts(answer):
             raise error_of(answer, self.asked, place)
         try:
             return self.read(answer)
@@ -127,7 +136,7 @@ def route(topic: str) -> ServerCall[TopicRouteData | None]:
         f"the route of the topic {topic!r}",
         Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields),
         partial(_route, topic),
-        (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
+        _has_code(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
     )
 
 
@@ -200,6 +209,9 @@ class TopicOffset:
 def topic_offsets(topic: str) -> ServerCall[dict[int, TopicOffset]]:
     """Ask a broker for the ranges of its queues of a topic, by queue id.
 
+    RocketMQ 4.9 answers only for write queues. For queues that can only be read, ask
+    `lowest_offset` and `highest_offset`.
+
     Raises TopicNotFoundError: the broker does not have the topic.
     """
     return ServerCall(
@@ -218,6 +230,27 @@ def _topic_offsets(answer: Frame) -> dict[int, TopicOffset]:
         for queue, item in table.items()
     }
     return dict(sorted(offsets.items()))
+
+
+def lowest_offset(topic: str, queue_id: int) -> ServerCall[int]:
+    """Ask a broker for the minimum offset of a queue that the route of the topic names.
+
+    A broker answers 0 for a topic that it does not have.
+    """
+    return _bound(RequestCode.GET_MIN_OFFSET, topic, queue_id)
+
+
+def highest_offset(topic: str, queue_id: int) -> ServerCall[int]:
+    """Ask a broker for the maximum offset of such a queue: that of the next message."""
+    return _bound(RequestCode.GET_MAX_OFFSET, topic, queue_id)
+
+
+def _bound(code: RequestCode, topic: str, queue_id: int) -> ServerCall[int]:
+    return ServerCall(
+        f"an offset of the topic {topic!r}",
+        Frame(code, {"topic": topic, "queueId": str(queue_id)}),
+        lambda answer: int(answer.fields["offset"]),
+    )
 
 
 def offset_near(topic: str, queue_id: int, time_ms: int) -> ServerCall[int]:
@@ -259,13 +292,11 @@ class PullAnswer:
     records: memoryview
 
 
-_PULLED = frozenset(
-    [
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    ]
+_was_pulled = _has_code(
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
 )
 
 
@@ -302,7 +333,7 @@ def pull(
         f"messages of the topic {topic!r} for the group {group!r}",
         Frame(RequestCode.PULL_MESSAGE, fields),
         _pulled,
-        _PULLED,
+        _was_pulled,
     )
 
 
@@ -338,7 +369,7 @@ def messages_of_key(
         f"the messages of a key of the topic {topic!r}",
         Frame(RequestCode.QUERY_MESSAGE, fields),
         lambda answer: bytes(answer.body),
-        (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        _has_code(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
     )
 
 
@@ -348,17 +379,14 @@ def message_at(log_offset: int, topic: str) -> ServerCall[bytes | None]:
     return ServerCall(
         f"the message at log offset {log_offset} of the topic {topic!r}",
         Frame(RequestCode.VIEW_MESSAGE_BY_ID, fields),
-        _message_at,
-        (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),
+        lambda answer: bytes(answer.body) or None if _succeeded(answer) else None,
+        lambda answer: _succeeded(answer) or _has_no_record(answer),
     )
 
 
-def _message_at(answer: Frame) -> bytes | None:
-    if answer.code == ResponseCode.SUCCESS:
-        return bytes(answer.body) or None
-    if _NOT_THERE in answer.remark:
-        return None
-    raise ValueError(answer.remark)
+def _has_no_record(answer: Frame) -> bool:
+    said = any(text in answer.remark for text in _NO_RECORD)
+    return answer.code == ResponseCode.SYSTEM_ERROR and said
 
 
 # Offsets of groups
@@ -379,7 +407,7 @@ def committed(group: str, topic: str, queue_id: int) -> ServerCall[int | None]:
         f"the offset of the group {group!r} in the topic {topic!r}",
         Frame(RequestCode.QUERY_CONSUMER_OFFSET, fields),
         lambda answer: int(answer.fields["offset"]) if answer.code == 0 else None,
-        (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        _has_code(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
     )
 
 

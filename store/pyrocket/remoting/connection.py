@@ -142,7 +142,7 @@ class RemotingConnection:
             )
         reason, remedy = _reason(error), _CHECK
         if isinstance(error, TimeoutError):
-            reason = f"it took longer than {seconds:g} s"
+            reason = f"it took longer than {seconds:.3g} s"
         if isinstance(error, ssl.SSLError):
             remedy = _tls_remedy(error)
         is_safe = _SENDS.isdisjoint(self._waiting.values())
@@ -193,11 +193,11 @@ class ConnectionPool:
 
     def _take(self) -> RemotingConnection | None:
         with self._lock:
-            if self._pid != os.getpid():  # The other process uses these connections.
-                self._pid, self._unused = os.getpid(), []
+            is_mine = self._pid == os.getpid()  # Otherwise, another process uses them.
+            self._pid = os.getpid()
             while self._unused:
                 connection = self._unused.pop()
-                if connection.is_idle:
+                if is_mine and connection.is_idle:
                     return connection
                 connection.close()
         return None

@@ -91,7 +91,7 @@ def send(message: OutgoingBody, group: str) -> ServerCall[SendAnswer]:
         f"messages for the topic {message.topic!r} queue {message.queue_id}",
         Frame(code, fields, message.body),
         _sent,
-        STORED,
+        lambda answer: answer.code in STORED,
     )
 
 
