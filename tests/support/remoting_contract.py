@@ -7,13 +7,17 @@ import pytest
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
+    OffsetOutOfRangeError,
     PyrocketError,
     StorePermissionError,
     StoreUnavailableError,
     TopicNotFoundError,
+    TransportError,
     UnsupportedError,
 )
+from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.record_slice import decode_slices
 from pyrocket.remoting.calls import (
     ServerCall,
     ask,
@@ -29,10 +33,12 @@ from pyrocket.remoting.calls import (
 )
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.pulls import PullSettings
+from pyrocket.remoting.records import read_range
 from pyrocket.remoting.routes import NameServers
 from pyrocket.remoting.security import Security
 from pyrocket.remoting.writes import OutgoingBody, send, write_group, write_topic
-from pyrocket.values.message import SendStatus
+from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
 from pyrocket.values.topics import TopicConfig
 
 from support.rocketmq_frames import batch_of
@@ -74,6 +80,15 @@ class Client:
             for number, body in enumerate(bodies)
         ]
         return [self.one(send(message, "producers")) for message in messages]
+
+    def read(self, topic, start, end, settings):
+        """Return the bodies of a range of queue 0, and check the count of examined messages."""
+        tally, part = ScanTally(), QueueRange(MessageQueue(topic, self.broker, 0), start, end)
+        slices = read_range(self.pool, part, settings, tally=tally)
+        bodies = [body for batch in decode_slices(slices, ["body"]) for body in batch["body"]]
+        assert tally.entries == end - start
+        assert tally.messages == len(bodies)
+        return [body.as_py() for body in bodies]
 
     def close(self):
         self.pool.close()
@@ -205,6 +220,29 @@ class RemotingContract:
         pulls = [pull(topic, 0, offset, 1) for offset in (7, 3, 11, 0, 19) * 5]
         found = [bodies_of(answer.records)[0] for answer in client.ask(*pulls)]
         assert found == [b"7", b"3", b"11", b"0", b"19"] * 5
+
+    @pytest.mark.parametrize("in_flight", [1, 3, 16])
+    def test_a_range_is_read_in_order_by_many_pulls(self, client, topic, in_flight):
+        client.create(topic)
+        items = [(b"m%d" % number, f"TAGS\x01{'ab'[number % 2]}\x02") for number in range(300)]
+        for at in range(0, 300, 100):
+            client.send(topic, batch_of(items[at : at + 100]), is_batch=True)
+        settings = PullSettings(in_flight=in_flight, seconds=CALL_S)
+        assert client.read(topic, 0, 300, settings) == [body for body, _ in items]
+        assert client.read(topic, 37, 38, settings) == [b"m37"]
+        assert client.read(topic, 5, 5, settings) == []
+        some = PullSettings(in_flight=in_flight, seconds=CALL_S, tags="a")
+        chosen = [b"m%d" % number for number in range(10, 290, 2)]
+        assert client.read(topic, 10, 290, some) == chosen
+
+    def test_a_range_beyond_the_end_is_out_of_range(self, client, topic):
+        client.create(topic)
+        client.send(topic, b"a")
+        with pytest.raises(OffsetOutOfRangeError, match=r"\[0, 1\); 7 was requested"):
+            client.read(topic, 7, 9, PullSettings(seconds=1))
+        with pytest.raises(TransportError, match=r"message 1 of .* for 0.3 s") as caught:
+            client.read(topic, 0, 3, PullSettings(seconds=0.3))
+        assert caught.value.code == "PULL_STALLED"
 
     def test_an_offset_by_time_is_near_the_time(self, client, topic, is_5):
         client.create(topic)

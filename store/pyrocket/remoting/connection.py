@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import count, islice
 
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
@@ -71,8 +70,7 @@ class RemotingConnection:
         numbers = [number & _LAST_OPAQUE for number in islice(self._opaques, len(requests))]
         signed = map(self._security.signed, requests)
         data = b"".join(
-            encode_frame(replace(request, opaque=number))
-            for request, number in zip(signed, numbers, strict=True)
+            encode_frame(request, number) for request, number in zip(signed, numbers, strict=True)
         )
         self._waiting.update(zip(numbers, (each.code for each in requests), strict=True))
         with self._failing(seconds, "to receive"):

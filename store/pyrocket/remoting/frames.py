@@ -43,7 +43,7 @@ class Frame:
 
     Attributes:
         code: What is requested, or the result.
-        fields: The ext fields, which are named values. All values are text, also numbers.
+        fields: The ext fields, which are named values: a dict. All values are text, also numbers.
         body: In a received frame, part of the buffer into which it was received.
         remark: What a server says about a failure.
         opaque: Assigns the answer to its request.
@@ -65,21 +65,25 @@ class Frame:
         return bool(self.flag & ANSWER)
 
 
-def encode_frame(frame: Frame) -> bytes:
-    """Return the bytes of a frame, with a JSON header. Raises FrameError if they are too many."""
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encode_frame(frame: Frame, opaque: int) -> bytes:
+    """Return the bytes of a frame with this `opaque` and a JSON header.
+
+    Raises FrameError if RocketMQ would refuse it because of its size.
+    """
     header: dict[str, Any] = {
         "code": frame.code,
         "language": "PYTHON",
         "version": frame.version,
-        "opaque": frame.opaque,
+        "opaque": opaque,
         "flag": frame.flag,
         "serializeTypeCurrentRPC": "JSON",
     }
-    if frame.remark:
-        header["remark"] = frame.remark
     if frame.fields:
-        header["extFields"] = dict(frame.fields)
-    text = json.dumps(header, separators=(",", ":")).encode()
+        header["extFields"] = frame.fields
+    text = _dumps(header).encode()
     length = _LENGTH_BYTES + len(text) + len(frame.body)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")

@@ -59,7 +59,7 @@ def test_a_captured_request_is_read():
 
 
 def test_a_request_is_sent_as_java_sends_it():
-    data = encode_frame(Frame(105, {"topic": "LabT"}, b"xyz", opaque=8))
+    data = encode_frame(Frame(105, {"topic": "LabT"}, b"xyz"), 8)
     size = int.from_bytes(data[4:8], "big")
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert data[8 + size :] == b"xyz"
@@ -83,9 +83,11 @@ def test_a_request_is_sent_as_java_sends_it():
     body=st.binary(max_size=99),
 )
 def test_every_frame_is_read_back(code, opaque, fields, remark, body):
-    sent = Frame(code, fields, body, remark, opaque)
-    assert read(encode_frame(sent)) == [sent]
-    assert read(binary_frame(code, opaque, fields, body, remark, flag=0)) == [sent]
+    sent = Frame(code, fields, body, opaque=opaque)
+    assert read(encode_frame(sent, opaque)) == [sent]
+    answer = Frame(code, fields, body, remark, opaque)
+    assert read(json_frame(code, opaque, fields, body, remark, flag=0)) == [answer]
+    assert read(binary_frame(code, opaque, fields, body, remark, flag=0)) == [answer]
 
 
 def test_bodies_stay_valid_while_more_is_received():
@@ -129,7 +131,7 @@ def test_other_bytes_are_no_frame(data):
 
 def test_a_frame_that_rocketmq_would_refuse_is_not_sent():
     with pytest.raises(FrameError, match="RocketMQ allows 16777216"):
-        encode_frame(Frame(310, {}, bytes(MAX_FRAME_BYTES)))
+        encode_frame(Frame(310, {}, bytes(MAX_FRAME_BYTES)), 1)
 
 
 def test_mutated_frames_are_frames_or_errors():
@@ -177,7 +179,7 @@ def test_a_signature_is_that_of_java():
     signed = security.signed(Frame(10, {"topic": "LabT", "b": "2"}, b"hi"))
     assert signed.fields["AccessKey"] == "ak123"
     assert signed.fields["Signature"] == "BsuegZgLmA9TD694ivpUZv081hA="
-    assert decode_frame(memoryview(encode_frame(signed))[4:]).fields == signed.fields
+    assert decode_frame(memoryview(encode_frame(signed, 1))[4:]).fields == signed.fields
 
 
 def test_a_request_without_user_is_not_signed_and_secrets_are_not_shown():
