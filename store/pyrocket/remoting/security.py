@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pyrocket.errors import OptionError
 from pyrocket.remoting.frames import Frame
 
-_USER, _SIGNATURE, _TOKEN = "AccessKey", "Signature", "SecurityToken"
+_USER, _SIGNATURE = "AccessKey", "Signature"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,6 @@ class Security:
             address. Brokers register addresses, which are rarely in their certificates.
         access_key: The user; empty without ACL.
         secret_key: The secret of the user; `repr` hides it.
-        token: The token of temporary credentials; `repr` hides it.
     """
 
     tls: bool = False
@@ -35,7 +34,6 @@ class Security:
     server_name: str = ""
     access_key: str = ""
     secret_key: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
 
     def context(self) -> ssl.SSLContext:
         """Return the settings of TLS. Raises OptionError if `ca` has no certificate."""
@@ -52,8 +50,6 @@ class Security:
         if not self.access_key:
             return request
         fields = {**request.fields, _USER: self.access_key}
-        if self.token:
-            fields[_TOKEN] = self.token
         values = "".join(fields[name] for name in sorted(fields))
         digest = hmac.digest(self.secret_key.encode(), values.encode() + request.body, "sha1")
         fields[_SIGNATURE] = base64.b64encode(digest).decode()

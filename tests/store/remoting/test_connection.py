@@ -17,14 +17,16 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.remoting.calls import ServerCall, ask, pull, topic_offsets
-from pyrocket.remoting.connection import ConnectionPool, host_and_port
+from pyrocket.remoting.calls import ServerCall, ask, topic_offsets
+from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.messages import pull, send
+from pyrocket.remoting.peers import host_and_port
 from pyrocket.remoting.security import Security
-from pyrocket.remoting.writes import OutgoingBody, send
 from support.broker import served
 from support.certificates import write_certificate
-from support.rocketmq_cluster import Fault, RefusedError, rocketmq
+from support.rocketmq_cluster import rocketmq
+from support.rocketmq_server import Fault, RefusedError
 
 SECONDS = 5
 ASKED = topic_offsets("t")
@@ -107,7 +109,7 @@ def test_a_lost_connection_is_an_error_and_the_next_call_connects_again(broker, 
 
 
 def test_a_lost_send_may_have_been_stored(broker, pool):
-    message = send(OutgoingBody(topic="t", queue_id=0, body=b"x", born_ms=1), "producers")
+    message = send("t", 0, b"x", group="producers", born_ms=1)
     broker.faults.append(Fault("lose"))
     with pytest.raises(TransportError) as caught:
         asked(pool, message)
@@ -248,8 +250,7 @@ def test_long_answers_come_through_tls(encrypted, certificate):
     pool = pool_of(encrypted, tls=True, ca=certificate[0].read_bytes())
     body = os.urandom(30_000)
     for _ in range(9):
-        message = OutgoingBody(topic="t", queue_id=0, body=body, born_ms=1)
-        asked(pool, send(message, "producers"))
+        asked(pool, send("t", 0, body, group="producers", born_ms=1))
     (found,) = asked(pool, pull("t", 0, 0, 64))
     assert bytes(found.records).count(body) == 9
 

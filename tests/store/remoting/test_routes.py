@@ -5,9 +5,10 @@ import time
 
 import pytest
 from pyrocket.errors import OptionError, TransportError, UnsupportedError
-from pyrocket.remoting.routes import NameServers
+from pyrocket.remoting.name_servers import NameServers
 from pyrocket.values.topics import TopicConfig
-from support.rocketmq_cluster import Fault, RefusedError, rocketmq
+from support.rocketmq_cluster import rocketmq
+from support.rocketmq_server import Fault, RefusedError
 
 SECONDS = 5
 
