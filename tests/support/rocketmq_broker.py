@@ -46,6 +46,10 @@ class FakeBroker(FakeServer):
         self.hidden, self.pulled_at_once = 0, 32
         self.suggested_id = 0
 
+    def reset(self):
+        super().reset()
+        self.hidden, self.pulled_at_once, self.suggested_id = 0, 32, 0
+
     @property
     def advertised(self):
         return self.registered_as or self.address

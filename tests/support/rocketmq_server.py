@@ -60,6 +60,12 @@ class FakeServer:
         """Return the codes of all requests so far."""
         return [request.code for request in self.requests]
 
+    def reset(self):
+        """Answer at once and without faults."""
+        self.delay_s, self.delays = 0.0, None
+        self.faults.clear()
+        self.requests.clear()
+
     def start(self):
         self.cluster.run(self._start())
 

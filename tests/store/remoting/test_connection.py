@@ -32,16 +32,18 @@ SECONDS = 5
 ASKED = topic_offsets("t")
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    with rocketmq(tmp_path) as cluster:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with rocketmq(tmp_path_factory.mktemp("rocketmq")) as cluster:
         cluster.brokers[0].store.topics.create("t", read_queues=2, write_queues=2)
         yield cluster
 
 
 @pytest.fixture
 def broker(cluster):
-    return cluster.brokers[0]
+    broker = cluster.brokers[0]
+    yield broker
+    broker.reset()
 
 
 _pools = []
@@ -110,11 +112,12 @@ def test_a_lost_connection_is_an_error_and_the_next_call_connects_again(broker, 
 
 def test_a_lost_send_may_have_been_stored(broker, pool):
     message = send("t", 0, b"x", group="producers", born_ms=1)
+    before = asked(pool)[0][0].maximum
     broker.faults.append(Fault("lose"))
     with pytest.raises(TransportError) as caught:
         asked(pool, message)
     assert not caught.value.repeat_is_safe
-    assert asked(pool)[0][0].maximum == 1
+    assert asked(pool)[0][0].maximum == before + 1
 
 
 def test_other_bytes_than_an_answer_are_an_error(broker, pool):
@@ -140,9 +143,10 @@ def test_a_server_that_closed_an_unused_connection_is_connected_again(broker, po
 
 
 def test_one_connection_serves_calls_one_after_the_other(broker, pool):
+    before = len(broker.connections)
     for _ in range(5):
         asked(pool)
-    assert len(broker.connections) == 1
+    assert len(broker.connections) - before <= 1
 
 
 def test_pipelined_calls_are_one_flight(cluster, broker, pool):
@@ -314,11 +318,11 @@ def test_a_broker_of_pyrocket_is_named(tmp_path):
         assert "`endpoint`" in caught.value.remedy
 
 
-def test_a_name_server_is_no_broker(cluster):
+def test_a_name_server_is_no_broker(cluster, monkeypatch):
     (name_server,) = cluster.name_servers
     with pytest.raises(UnsupportedError, match="10911"):
         asked(pool_at(name_server.address))
-    cluster.version = "4.9"
+    monkeypatch.setattr(cluster, "version", "4.9")
     with pytest.raises(TransportError, match="longer than"):
         asked(pool_at(name_server.address), seconds=0.2)
 

@@ -28,14 +28,21 @@ QUEUE = MessageQueue("t", "broker-a", 0)
 BODIES = [b"body %d" % number for number in range(MESSAGES)]
 
 
-@pytest.fixture
-def broker(tmp_path):
-    with rocketmq(tmp_path) as cluster:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with rocketmq(tmp_path_factory.mktemp("rocketmq")) as cluster:
         (broker,) = cluster.brokers
         broker.store.topics.create("t", read_queues=2, write_queues=2)
         tags = ["ab"[number % 2] for number in range(MESSAGES)]
         broker.store.append_batch(batch(BODIES, 0, tags=tags), topic="t")
-        yield broker
+        yield cluster
+
+
+@pytest.fixture
+def broker(cluster):
+    broker = cluster.brokers[0]
+    yield broker
+    broker.reset()
 
 
 @pytest.fixture
