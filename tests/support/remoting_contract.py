@@ -18,16 +18,7 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.remoting.calls import (
-    ServerCall,
-    ask,
-    commit,
-    committed,
-    highest_offset,
-    lowest_offset,
-    offset_near,
-    topic_offsets,
-)
+from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.messages import (
@@ -39,6 +30,14 @@ from pyrocket.remoting.messages import (
     write_topic,
 )
 from pyrocket.remoting.name_servers import NameServers
+from pyrocket.remoting.offsets import (
+    commit,
+    committed,
+    highest_offset,
+    lowest_offset,
+    offset_near,
+    topic_offsets,
+)
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.records import read_range
 from pyrocket.remoting.security import Security
@@ -72,11 +71,15 @@ class Client:
         self.one(write_topic(TopicConfig(topic, read, write, perm)))
 
     def send(self, topic, *bodies, queue_id=0, properties="", **more):
+        """Send messages and wait until they are visible, some milliseconds after the answers."""
         own = {"group": "producers", "born_ms": 1, **more}
-        return [
+        sent = [
             self.one(send(topic, queue_id, body, properties=properties.format(n=number), **own))
             for number, body in enumerate(bodies)
         ]
+        end = sent[-1].queue_offset + len(sent[-1].message_ids)
+        eventually(lambda: self.one(highest_offset(topic, queue_id)) >= end)
+        return sent
 
     def read(self, topic, start, end, settings):
         """Return the bodies of a range of queue 0, and check the count of examined messages."""

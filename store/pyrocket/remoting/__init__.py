@@ -6,7 +6,8 @@ codes         the codes of requests and answers; the errors that answers become
 security      TLS, and the signature of ACL
 peers         addresses, and servers of other protocols
 connection    the connections to one server
-calls         the form of a call; the calls about offsets
+calls         the form of a call
+offsets       the calls about offsets of queues and groups
 messages      the calls that read and store messages, and create topics and groups
 routes        what name servers answer: the brokers, and the queues of topics
 name_servers  asks name servers, and remembers routes

@@ -62,7 +62,7 @@ class RemotingConnection:
     @property
     def is_idle(self) -> bool:
         """Whether no answer is awaited, and the server has neither closed nor sent anything."""
-        if self._waiting or self._socket.fileno() < 0:
+        if self._waiting or self._reader.begun or self._socket.fileno() < 0:
             return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -75,7 +75,7 @@ class RemotingConnection:
         data = b"".join(
             encode_frame(request, number) for request, number in zip(signed, numbers, strict=True)
         )
-        self._waiting.update(zip(numbers, (each.code for each in requests), strict=True))
+        self._waiting.update(zip(numbers, (request.code for request in requests), strict=True))
         with self._failing(seconds, "to receive"):
             self._socket.settimeout(seconds)
             self._socket.sendall(data)
@@ -169,13 +169,13 @@ class ConnectionPool:
 
         It is kept for later callers unless answers are still awaited.
         """
-        found = self._take() or RemotingConnection(
+        connection = self._take() or RemotingConnection(
             self.address, self._security, self.place, min(seconds, CONNECT_S)
         )
         try:
-            yield found
+            yield connection
         finally:
-            self._put(found)
+            self._put(connection)
 
     def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
         """Send requests at once, and return their answers in the same order.

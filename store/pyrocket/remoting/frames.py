@@ -146,11 +146,11 @@ class _Fields:
 
     def take(self, count: int) -> memoryview:
         """Return the next bytes. Raises ValueError if there are fewer."""
-        found = self._data[self._at : self._at + max(count, 0)]
-        if len(found) != count:
+        taken = self._data[self._at : self._at + max(count, 0)]
+        if len(taken) != count:
             raise ValueError("the header ends in a field")
         self._at += count
-        return found
+        return taken
 
     def number(self, size: int) -> int:
         """Return the next number of `size` bytes."""

@@ -31,6 +31,9 @@ ROUTE_S = 30.0
 
 _MASTER = 0
 _LEAST_S = 0.1
+_SOON = 0.1
+"""The share of the life of a route after which a doubtful one is asked for again."""
+
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -91,10 +94,11 @@ class NameServers:
         except PyrocketError as error:
             if any(topic not in self._routes for topic in asked):
                 raise
-            answers = [None] * len(asked)
-            _log.warning("no name server has answered, the last known routes are used: %s", error)
-        for topic, answer in zip(asked, answers, strict=True):
-            self._learn(topic, answer, now)
+            for topic in asked:
+                self._keep(topic, now, f"no name server has answered: {error}")
+        else:
+            for topic, answer in zip(asked, answers, strict=True):
+                self._learn(topic, now, answer)
         return {topic: self._routes[topic].route for topic in topics if topic in self._routes}
 
     def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
@@ -152,14 +156,21 @@ class NameServers:
             at = self._servers.index(server)
             self._current = self._servers[(at + 1) % len(self._servers)]
 
-    def _learn(self, topic: str, answer: TopicRouteData | None, now: float) -> None:
-        """Keep the answer about a route; without a route, the last known one stays."""
+    def _learn(self, topic: str, now: float, answer: TopicRouteData | None) -> None:
+        """Remember a route; without one, keep the last known one."""
         if answer is not None:
             reachable = replace(answer, brokers=self._reachable(answer.brokers))
             self._routes[topic] = _Known(reachable, now)
-        elif (known := self._routes.get(topic)) is not None and not known.is_doubtful:
-            known.is_doubtful = True
-            _log.warning("no route of the topic %s: the last known one is used", topic)
+        elif topic in self._routes:
+            self._keep(topic, now, "name servers have none any longer")
+
+    def _keep(self, topic: str, now: float, reason: str) -> None:
+        """Use the last known route of a topic until it is asked for again soon; log it once."""
+        known = self._routes[topic]
+        known.asked_at = now - (1 - _SOON) * self._route_s
+        if not known.is_doubtful:
+            _log.warning("the last known route of the topic %s is used: %s", topic, reason)
+        known.is_doubtful = True
 
     def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
         """Return the brokers with the addresses at which they can be reached from here."""

@@ -13,10 +13,10 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 def wrong_server(first: bytes, place: str) -> UnsupportedError | None:
     """Return the error for a server of another protocol, by its first bytes; None if unknown."""
-    found = _protocol(first)
-    if not found:
+    known = _protocol(first)
+    if known is None:
         return None
-    name, remedy = found
+    name, remedy = known
     return UnsupportedError(
         f"{place} is no RocketMQ server of this protocol: {name}.",
         remedy=remedy,

@@ -17,10 +17,11 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.remoting.calls import ServerCall, ask, topic_offsets
+from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.messages import pull, send
+from pyrocket.remoting.offsets import topic_offsets
 from pyrocket.remoting.peers import host_and_port
 from pyrocket.remoting.security import Security
 from support.broker import served

@@ -109,7 +109,7 @@ def test_the_last_route_is_used_while_no_name_server_answers(cluster, names, cap
         server.kill()
     with caplog.at_level(logging.WARNING):
         assert route_of(names, fresh=True) == before
-    assert "the last known routes are used" in caplog.text
+    assert caplog.text.count("no name server has answered") == 1
     with pytest.raises(TransportError, match="name server at"):
         names.routes(["t", "other"], 1, fresh=True)
     with pytest.raises(TransportError):
@@ -124,7 +124,7 @@ def test_a_route_that_is_gone_does_not_mean_that_the_topic_is_gone(cluster, name
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert route_of(names, fresh=True) == before
-    assert caplog.text.count("the last known one is used") == 1
+    assert caplog.text.count("the last known route of the topic t is used") == 1
     assert names.brokers(SECONDS) == {}
     cluster.brokers[1].register()
     assert [*route_of(names, fresh=True).brokers] == ["broker-b"]
