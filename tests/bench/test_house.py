@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_778,
-    "files": 451,
-    "rooms": 23,
+    "lines": 77_510,
+    "files": 465,
+    "rooms": 24,
     "floors": 14,
-    "arrows between rooms": 152,
+    "arrows between rooms": 157,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,

@@ -91,7 +91,11 @@ def committed(group: str, topic: str, queue_id: int) -> ServerCall[int | None]:
 
 
 def commit(group: str, topic: str, queue_id: int, offset: int) -> ServerCall[None]:
-    """Commit the offset of a group in a queue, also one below the committed offset."""
+    """Commit the offset of a group in a queue, also one below the committed offset.
+
+    Make the first commit of a group in a topic alone: of several at once, RocketMQ 4.9 can lose all
+    but the last one (`ConsumerOffsetManager.commitOffset`).
+    """
     code, own = RequestCode.UPDATE_CONSUMER_OFFSET, {"commitOffset": offset}
     return ServerCall(
         f"to commit an offset of the group {group!r} in the topic {topic!r}",

@@ -76,9 +76,7 @@ class Window:
 
 
 def windows(
-    server: ConnectionPool,
-    part: QueueRange,
-    settings: PullSettings = PullSettings(),
+    server: ConnectionPool, part: QueueRange, settings: PullSettings = PullSettings()
 ) -> Generator[Window, None, None]:
     """Yield the windows of a range in order, each when it is done.
 
@@ -160,13 +158,13 @@ class _Reader:
 
     def _take(self, window: Window, answer: PullAnswer) -> None:
         """Take the messages of an answer."""
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and window is self._open[0]:
             raise OffsetOutOfRangeError(
                 f"{self._queue} of the broker {self._queue.broker} has the messages"
                 f" [{answer.minimum}, {answer.maximum}); {window.at} was requested.",
                 remedy="The messages have expired, or the broker has lost them.",
             )
-        if answer.next_offset <= window.at:
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED or answer.next_offset <= window.at:
             self._wait(window, f"the queue has [{answer.minimum}, {answer.maximum})")
             return
         if answer.code == ResponseCode.SUCCESS:
@@ -175,7 +173,11 @@ class _Reader:
         window.at, window.stalled_at, window.pause_s = answer.next_offset, 0.0, _FIRST_PAUSE_S
 
     def _wait(self, window: Window, reason: str) -> None:
-        """Pause before the same pull is repeated; raise TransportError if it has stalled."""
+        """Pause before the same pull is repeated; raise TransportError if it has stalled.
+
+        A window that is not the first one waits until it is: what is wrong with it is reported
+        after the messages before it.
+        """
         if window is not self._open[0]:
             window.is_held = True
             return

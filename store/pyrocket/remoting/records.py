@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 
-from pyrocket.errors import RecordDamagedError, UnsupportedError
+from pyrocket.errors import PyrocketError, RecordDamagedError, UnsupportedError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import follow
@@ -53,14 +53,19 @@ def read_range(
 
 
 def _joined(parts: Iterable[Window]) -> Iterator[list[Window]]:
-    """Yield consecutive windows that have about `_SLICE_BYTES` together."""
+    """Yield consecutive windows that have about `_SLICE_BYTES` together; all before an error."""
     joined, size = list[Window](), 0
-    for window in parts:
-        joined.append(window)
-        size += sum(map(len, window.records))
-        if size >= _SLICE_BYTES:
+    try:
+        for window in parts:
+            joined.append(window)
+            size += sum(map(len, window.records))
+            if size >= _SLICE_BYTES:
+                yield joined
+                joined, size = [], 0
+    except PyrocketError:
+        if joined:
             yield joined
-            joined, size = [], 0
+        raise
     if joined:
         yield joined
 

@@ -138,6 +138,23 @@ def test_a_range_that_the_queue_does_not_have_is_an_error(pool):
         read(pool, 1200, 1300)
 
 
+@pytest.mark.parametrize("in_flight", [1, 16])
+def test_the_messages_before_an_error_are_read(broker, pool, in_flight):
+    """A queue that has become shorter since the range was planned."""
+    broker.hidden, tally = 100, ScanTally()
+    parts = read_range(
+        pool,
+        QueueRange(QUEUE, 0, 1000),
+        PullSettings(seconds=0.2, in_flight=in_flight),
+        tally=tally,
+    )
+    found = [*next(parts).decode(["body"])]
+    with pytest.raises(TransportError, match=r"message 900 .*\[0, 900\)"):
+        next(parts)
+    assert [body.as_py() for rows in found for body in rows["body"]] == BODIES[: tally.entries]
+    assert tally.entries == 896, "the windows that are done"
+
+
 def test_a_reader_that_stops_early_leaves_no_answers_behind(broker, pool):
     broker.delay_s = 0.01
     parts = windows(pool, QueueRange(QUEUE, 0, MESSAGES))
