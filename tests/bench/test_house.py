@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 77_510,
+    "lines": 77_512,
     "files": 465,
     "rooms": 24,
     "floors": 14,

@@ -13,8 +13,7 @@ RocketMQ 5 answers in the encoding that it is configured for. Source: `RemotingC
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_FRAME_BYTES = 16 << 20
 """The largest frame that RocketMQ sends or accepts; it closes the connection of a larger one."""
@@ -35,8 +34,7 @@ class FrameError(ValueError):
     """Bytes that are not a frame."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A request or an answer.
 
     Attributes:
@@ -50,7 +48,7 @@ class Frame:
     """
 
     code: int
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = {}
     body: bytes | memoryview = b""
     remark: str = ""
     opaque: int = 0

@@ -6,6 +6,7 @@ Source: `PullMessageProcessor`, `QueryMessageProcessor`, `SendMessageProcessor`,
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyrocket.remoting.calls import ServerCall, has_code, queue_request, succeeded
 from pyrocket.remoting.codes import SEND_STATUS, RequestCode, ResponseCode
@@ -29,8 +30,7 @@ _NO_TOPIC = ""
 """The topic whose settings a broker takes for a missing topic; without one, it creates none."""
 
 
-@dataclass(frozen=True)
-class PullAnswer:
+class PullAnswer(NamedTuple):
     """What a broker answers to a pull.
 
     Attributes:
@@ -82,8 +82,7 @@ def pull(
         RequestCode.PULL_MESSAGE,
         topic,
         queue_id,
-        queueOffset=offset,
-        maxMsgNums=count,
+        **pull_place(offset, count),
         consumerGroup=group,
         sysFlag=_INLINE_SUBSCRIPTION,
         subscription=tags,
@@ -94,6 +93,11 @@ def pull(
     )
     asked = f"messages of the topic {topic!r} for the group {group!r}"
     return ServerCall(asked, request, _pulled, _was_pulled)
+
+
+def pull_place(offset: int, count: int) -> dict[str, str]:
+    """Return the fields in which the pulls of a queue differ."""
+    return {"queueOffset": str(offset), "maxMsgNums": str(count)}
 
 
 def _pulled(answer: Frame) -> PullAnswer:

@@ -12,10 +12,10 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
-from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.codes import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
-from pyrocket.remoting.messages import READER_GROUP, PullAnswer, pull
+from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.messages import READER_GROUP, PullAnswer, pull, pull_place
 from pyrocket.values.message import QueueRange
 
 IN_FLIGHT = 16
@@ -100,7 +100,9 @@ class _Reader:
         self._next, self._end = part.start, part.end
         self._open: deque[Window] = deque()
         self._held_bytes = 0
-        self._asked: dict[int, tuple[Window, ServerCall[PullAnswer]]] = {}
+        self._asked: dict[int, Window] = {}
+        topic, _, queue_id = part.queue
+        self._call = pull(topic, queue_id, 0, 0, group=settings.group, tags=settings.tags)
 
     def read(self) -> Iterator[Window]:
         """Yield the windows in order."""
@@ -114,10 +116,10 @@ class _Reader:
                 yield first
                 continue
             answer = self._connection.receive(self._settings.seconds)
-            window, call = self._asked.pop(answer.opaque)
+            window = self._asked.pop(answer.opaque)
             window.is_asked = False
             try:
-                self._take(window, call.value(answer, self._connection.place))
+                self._take(window, self._call.value(answer, self._connection.place))
             except BrokerBusyError as error:
                 self._wait(window, str(error))
             if not window.is_done:
@@ -144,16 +146,14 @@ class _Reader:
         """Send a pull for each of the windows."""
         if not wanted:
             return
-        topic, _, queue_id = self._queue
-        group, tags = self._settings.group, self._settings.tags
-        calls = [
-            pull(topic, queue_id, window.at, window.end - window.at, group=group, tags=tags)
+        code, fields, *_ = self._call.request
+        requests = [
+            Frame(code, {**fields, **pull_place(window.at, window.end - window.at)})
             for window in wanted
         ]
-        requests = [call.request for call in calls]
         numbers = self._connection.send(requests, self._settings.seconds)
-        for number, window, call in zip(numbers, wanted, calls, strict=True):
-            self._asked[number] = (window, call)
+        for number, window in zip(numbers, wanted, strict=True):
+            self._asked[number] = window
             window.is_asked = True
 
     def _take(self, window: Window, answer: PullAnswer) -> None:

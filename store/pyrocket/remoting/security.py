@@ -8,7 +8,7 @@ connection, so without TLS an eavesdropper can repeat the request. Source: `AclC
 import base64
 import hmac
 import ssl
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyrocket.errors import OptionError
 from pyrocket.remoting.frames import Frame
@@ -53,4 +53,4 @@ class Security:
         values = "".join(fields[name] for name in sorted(fields))
         digest = hmac.digest(self.secret_key.encode(), values.encode() + request.body, "sha1")
         fields[_SIGNATURE] = base64.b64encode(digest).decode()
-        return replace(request, fields=fields)
+        return request._replace(fields=fields)
