@@ -21,7 +21,7 @@ LAYERS = [
     ["formats", "disk"],
     ["filters", "log"],
     ["index.queues", "wire"],
-    ["index.keys", "remote"],
+    ["index.keys", "remote", "remoting"],
     ["metadata"],
     ["engine"],
     ["engine.parts"],

@@ -17,6 +17,7 @@ broker     a store that serves other machines, independent of the protocol
 wire       the gRPC protocol, for both sides
 server     brokers and name servers over gRPC
 remote     reads, writes and administers a store through its broker
+remoting   reads from and writes to brokers of Apache RocketMQ
 client     producers, and consumers that share the queues of a topic
 tools      verify, repair, notebook, command line and pytest plugin, built on `Store`
 

@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 73_716,
-    "files": 436,
-    "rooms": 23,
+    "lines": 75_450,
+    "files": 450,
+    "rooms": 24,
     "floors": 14,
-    "arrows between rooms": 140,
+    "arrows between rooms": 145,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,

@@ -1,6 +1,7 @@
 """RocketMQ's JSON: the pretty-printed output of fastjson 1.x, with unquoted integer keys.
 
-Python's parser rejects unquoted keys, so they are quoted before parsing; fastjson accepts both.
+Python's parser rejects unquoted keys, so they are quoted before parsing; fastjson accepts both. The
+same holds for keys that are objects, such as queues in answers of brokers.
 Output: one TAB per level, `"key":value`, bean fields sorted by name, no newline at the end. Maps
 with integer keys and lists of plain values are on one line, but such a map ends with a line break:
 `{0:5,1:7⏎}`. Source: `RemotingSerializable.toJson(pretty)`, fastjson's `MapSerializer` and
@@ -31,13 +32,19 @@ def describe_error(error: Exception) -> str:
 
 # An unterminated string extends to the end of the file; a retry at each of its quotes would take
 # quadratic time.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<=[{,\s])(-?\d+)(?=\s*:)', re.DOTALL)
+_TOKEN = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"?'
+    r"|(?<=[{,\s])(-?\d+)(?=\s*:)"
+    r'|(?<=[{,])(\{[^{}"]*(?:"[^"\\]*"[^{}"]*)*\})(?=:)',
+    re.DOTALL,
+)
 
 
 def loads(text: str) -> Any:
     """Parse a text; integer keys are returned as strings of digits. Raises ValueError.
 
-    A text with integer keys, which is not JSON, takes seven times as long.
+    Keys that are objects without objects are returned as their text: brokers answer with maps of
+    queues. A text with such keys, which is not JSON, takes seven times as long.
     """
     try:
         try:
@@ -49,7 +56,9 @@ def loads(text: str) -> Any:
 
 
 def _quote_key(match: re.Match[str]) -> str:
-    return f'"{match[1]}"' if match[1] else match[0]
+    if match[1]:
+        return f'"{match[1]}"'
+    return json.dumps(match[2]) if match[2] else match[0]
 
 
 def int_keys(table: Mapping[str, Any]) -> dict[int, int]:

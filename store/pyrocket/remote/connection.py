@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import grpc
 
+from pyrocket.base.allocator import keep_blocks
 from pyrocket.base.clock import system_clock
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import (
@@ -18,7 +19,6 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.wire.allocator import keep_blocks
 from pyrocket.wire.channel import CallMetadata, Credentials, method_of
 from pyrocket.wire.tls_errors import date_remedy
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from pyrocket.base.allocator import keep_blocks, release_blocks
 from pyrocket.base.loop_threads import LoopThreads
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Work
@@ -30,7 +31,6 @@ from pyrocket.formats.wire_block import BLOCK_BYTES
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import COPIES, CallLimits, CallOrigin, Incoming
 from pyrocket.server.service import Call
-from pyrocket.wire.allocator import keep_blocks, release_blocks
 from pyrocket.wire.errors import status_of
 
 _LOG = logging.getLogger("pyrocket")

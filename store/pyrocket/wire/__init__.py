@@ -7,7 +7,6 @@ errors       converts exceptions to statuses, and back
 blocks       converts slices of records to blocks, and back
 channel      the names of the services, and the channel of a client: TLS, credentials
 tls_errors   finds out why a connection with TLS fails
-allocator    configures glibc's allocator to reuse the memory of blocks
 
 Needs the extra `endpoint`, as `server` and `remote` do; other packages import these packages only
 when an endpoint is used.

@@ -133,3 +133,19 @@ def test_a_table_of_beans_is_written_like_any_other_map(beans, level):
         return "{" + line + f",{line}".join(members) + line[:-1] + "}"
 
     assert dumps(beans, level) == one_by_one(beans, level)
+
+
+def test_objects_as_keys_are_their_text():
+    text = (
+        '{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"{T}"}:{"max":[{"x":1}]},3:{"y":2}}}'
+    )
+    queue = '{"brokerName":"a","queueId":1,"topic":"{T}"}'
+    assert loads(text) == {"offsetTable": {queue: {"max": [{"x": 1}]}, "3": {"y": 2}}}
+
+
+@pytest.mark.parametrize("piece", ['{"', '{{"a"', ",{", '"",', '{"a":', '{{"a"' * 9 + ":"])
+def test_hostile_objects_as_keys_take_linear_time(piece):
+    start = time.process_time()
+    with pytest.raises(ValueError, match=r"nested too deeply|Expecting|delimiter|property name"):
+        loads("{{" + piece * 20_000)
+    assert time.process_time() - start < 5

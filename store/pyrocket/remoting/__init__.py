@@ -1,0 +1,16 @@
+"""The client of real RocketMQ clusters, which speak RocketMQ's remoting protocol.
+
+frames        requests and answers as bytes
+frame_reader  the bytes of a connection as frames
+codes         the codes of requests and answers; the errors that answers become
+security      TLS, and the signature of ACL
+peers         addresses, and servers of other protocols
+connection    the connections to one server
+calls         the form of a call
+offsets       the calls about offsets of queues and groups
+messages      the calls that read and store messages, and create topics and groups
+routes        what name servers answer: the brokers, and the queues of topics
+name_servers  asks name servers, and remembers routes
+pulls         reads a range of a queue by many pulls at once
+records       the answers of pulls as slices of records
+"""

@@ -1,0 +1,225 @@
+"""The connections to one server: a name server, or a broker.
+
+A connection belongs to one thread at a time, which sends several requests and then reads their
+answers; there is no thread that reads. A caller that fails, or stops between request and answer,
+loses only its connection. Source: `NettyRemotingClient`.
+"""
+
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count, islice
+
+from pyrocket.base.allocator import keep_blocks
+from pyrocket.errors import PyrocketError, TransportError, UnsupportedError
+from pyrocket.remoting.codes import RequestCode
+from pyrocket.remoting.frame_reader import FrameReader
+from pyrocket.remoting.frames import Frame, FrameError, encode_frame
+from pyrocket.remoting.peers import host_and_port, wrong_server
+from pyrocket.remoting.security import Security
+
+CONNECT_S = 3.0
+"""The longest time to connect, as in RocketMQ's clients."""
+
+_KEPT = 2
+"""How many unused connections a pool keeps."""
+
+_SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
+"""Requests that store their messages again if they are repeated."""
+
+_LAST_OPAQUE = 2**31 - 1
+_WHO = 16
+_CHECK = "Check that it runs and can be reached from this machine, and the settings of TLS."
+
+
+class RemotingConnection:
+    """One connection. Belongs to one thread at a time.
+
+    Every failure is a TransportError, which says whether the requests can be repeated, or an
+    UnsupportedError if the server does not speak this protocol. The connection is then closed.
+    """
+
+    def __init__(self, address: str, security: Security, place: str, seconds: float) -> None:
+        """Connect. `place` names the server in errors."""
+        self.place, self._security = place, security
+        self._reader, self._opaques = FrameReader(), count()
+        self._waiting: dict[int, int] = {}
+        self._first = b""
+        self._frames: Iterator[Frame] = iter(())
+        host, port = host_and_port(address)
+        with self._failing(seconds, "the connection"):
+            self._socket = socket.create_connection((host, port), seconds)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.tls:
+                name = security.server_name or host
+                self._socket = security.context().wrap_socket(self._socket, server_hostname=name)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is awaited, and the server has neither closed nor sent anything."""
+        if self._waiting or self._reader.begun or self._socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def send(self, requests: Sequence[Frame], seconds: float) -> list[int]:
+        """Send requests; return the number that the answer to each will have in `opaque`."""
+        numbers = [number & _LAST_OPAQUE for number in islice(self._opaques, len(requests))]
+        signed = map(self._security.signed, requests)
+        data = b"".join(
+            encode_frame(request, number) for request, number in zip(signed, numbers, strict=True)
+        )
+        self._waiting.update(zip(numbers, (request.code for request in requests), strict=True))
+        with self._failing(seconds, "to receive"):
+            self._socket.settimeout(seconds)
+            self._socket.sendall(data)
+        return numbers
+
+    def receive(self, seconds: float) -> Frame:
+        """Return the next answer to one of the requests that were sent."""
+        end = time.monotonic() + seconds
+        with self._failing(seconds, "to answer"):
+            while True:
+                for frame in self._frames:
+                    if frame.is_answer and self._waiting.pop(frame.opaque, None) is not None:
+                        return frame
+                self._socket.settimeout(max(end - time.monotonic(), 1e-3))
+                size = self._socket.recv_into(self._reader.room())
+                if not size:
+                    raise ConnectionError("it closed the connection")
+                if len(self._first) < _WHO:
+                    self._look(size)
+                self._frames = self._reader.received(size)
+
+    def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
+        """Send requests at once, and return their answers in the same order."""
+        end = time.monotonic() + seconds
+        numbers = self.send(requests, seconds)
+        answers: dict[int, Frame] = {}
+        while len(answers) < len(numbers):
+            answer = self.receive(max(end - time.monotonic(), 0))
+            answers[answer.opaque] = answer
+        return [answers[number] for number in numbers]
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(OSError):
+            self._socket.close()
+
+    def _look(self, size: int) -> None:
+        """Look at the first bytes of a server, to recognise servers of other protocols."""
+        self._first += bytes(self._reader.room()[: min(size, _WHO)])
+        if error := wrong_server(self._first, self.place):
+            raise error
+
+    @contextmanager
+    def _failing(self, seconds: float, what: str) -> Iterator[None]:
+        """Close the connection after an error, and turn it into one with code and remedy."""
+        try:
+            yield
+        except (OSError, FrameError) as error:
+            self._end()
+            raise self._error(error, seconds, what) from None
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        if hasattr(self, "_socket"):
+            self.close()
+
+    def _error(self, error: Exception, seconds: float, what: str) -> PyrocketError:
+        if isinstance(error, FrameError):
+            return UnsupportedError(
+                f"{self.place} sent {error}, not an answer.",
+                remedy="Check that it is a broker or a name server of RocketMQ, at this port.",
+                code="PROTOCOL_BROKEN",
+            )
+        reason, remedy = _reason(error), _CHECK
+        if isinstance(error, TimeoutError):
+            reason = f"it took longer than {seconds:.3g} s"
+        if isinstance(error, ssl.SSLError):
+            remedy = _tls_remedy(error)
+        is_safe = _SENDS.isdisjoint(self._waiting.values())
+        message = f"{self.place} failed {what}: {reason}."
+        return TransportError(message, remedy=remedy, repeat_is_safe=is_safe)
+
+
+class ConnectionPool:
+    """The connections to one server. Safe to share between threads, and across a fork."""
+
+    def __init__(self, address: str, security: Security, name: str = "server") -> None:
+        """`name` says what the server is, for errors: `broker broker-a`."""
+        self.address, self.place = address, f"the RocketMQ {name} at {address}"
+        self._security = security
+        self._lock = threading.Lock()
+        self._unused: list[RemotingConnection] = []
+        self._pid = os.getpid()
+        keep_blocks()
+
+    @contextmanager
+    def connection(self, seconds: float = CONNECT_S) -> Iterator[RemotingConnection]:
+        """Yield a connection that no other thread uses; connect if there is none.
+
+        It is kept for later callers unless answers are still awaited.
+        """
+        connection = self._take() or RemotingConnection(
+            self.address, self._security, self.place, min(seconds, CONNECT_S)
+        )
+        try:
+            yield connection
+        finally:
+            self._put(connection)
+
+    def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
+        """Send requests at once, and return their answers in the same order.
+
+        Raises TransportError, UnsupportedError.
+        """
+        end = time.monotonic() + seconds
+        with self.connection(seconds) as connection:
+            return connection.exchange(requests, max(end - time.monotonic(), 0))
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        with self._lock:
+            unused, self._unused = self._unused, []
+        for connection in unused:
+            connection.close()
+
+    def _take(self) -> RemotingConnection | None:
+        with self._lock:
+            is_mine = self._pid == os.getpid()  # Otherwise, another process uses them.
+            self._pid = os.getpid()
+            while self._unused:
+                connection = self._unused.pop()
+                if is_mine and connection.is_idle:
+                    return connection
+                connection.close()
+        return None
+
+    def _put(self, connection: RemotingConnection) -> None:
+        with self._lock:
+            if len(self._unused) < _KEPT and connection.is_idle:
+                self._unused.append(connection)
+                return
+        connection.close()
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _tls_remedy(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            "Trust the CA certificate of the cluster, and name the host in the certificates of its"
+            " servers."
+        )
+    return "Connect without TLS if the server does not use it (`tls.server.mode`)."

@@ -1,0 +1,170 @@
+"""Frames of RocketMQ's remoting protocol: requests, and the answers to them.
+
+    length         4 bytes: the size of what follows, at most 16 MiB
+    type           1 byte: how the header is encoded, 0 for JSON, 1 for binary
+    header length  3 bytes
+    header         code, flag, opaque, version, remark, ext fields
+    body           the rest
+
+Numbers are big-endian. Requests are sent with JSON headers, which every server reads; a server of
+RocketMQ 5 answers in the encoding that it is configured for. Source: `RemotingCommand`,
+`RocketMQSerializable`, `NettyDecoder`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MAX_FRAME_BYTES = 16 << 20
+"""The largest frame that RocketMQ sends or accepts; it closes the connection of a larger one."""
+
+VERSION = 409
+"""The version that requests claim: V4_9_8 in `MQVersion`."""
+
+ANSWER, ONE_WAY = 1, 2
+"""Bits of `Frame.flag`."""
+
+LENGTH_BYTES = 4
+_JSON, _BINARY = 0, 1
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+_ONLY_TEXT = frozenset([str])
+
+
+class FrameError(ValueError):
+    """Bytes that are not a frame."""
+
+
+class Frame(NamedTuple):
+    """A request or an answer.
+
+    Attributes:
+        code: What is requested, or the result.
+        fields: The ext fields, which are named values: a dict. All values are text, also numbers.
+        body: In a received frame, part of the buffer into which it was received.
+        remark: What a server says about a failure.
+        opaque: Assigns the answer to its request.
+        flag: ANSWER for an answer; ONE_WAY for a request that wants none.
+        version: The number of the sender's release in `MQVersion`.
+    """
+
+    code: int
+    fields: Mapping[str, str] = {}
+    body: bytes | memoryview = b""
+    remark: str = ""
+    opaque: int = 0
+    flag: int = 0
+    version: int = VERSION
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether this is the answer to a request."""
+        return bool(self.flag & ANSWER)
+
+
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+_loads = json.JSONDecoder(strict=False).decode
+
+
+def encode_frame(frame: Frame, opaque: int) -> bytes:
+    """Return the bytes of a frame with this `opaque` and a JSON header.
+
+    Raises FrameError if RocketMQ would refuse it because of its size.
+    """
+    header: dict[str, Any] = {
+        "code": frame.code,
+        "language": "PYTHON",
+        "version": frame.version,
+        "opaque": opaque,
+        "flag": frame.flag,
+        "serializeTypeCurrentRPC": "JSON",
+    }
+    if frame.fields:
+        header["extFields"] = frame.fields
+    text = _dumps(header).encode()
+    length = LENGTH_BYTES + len(text) + len(frame.body)
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
+    sizes = length.to_bytes(4, "big") + len(text).to_bytes(4, "big")
+    return b"".join([sizes, text, frame.body])
+
+
+def decode_frame(data: memoryview) -> Frame:
+    """Return the frame whose bytes after the length are `data`. Raises FrameError."""
+    if len(data) < LENGTH_BYTES:
+        raise FrameError(f"a frame of {len(data)} bytes")
+    kind, size = data[0], int.from_bytes(data[1:4], "big")
+    header, body = data[4 : 4 + size], data[4 + size :]
+    if not 0 < size == len(header):
+        raise FrameError(f"a header of {size} bytes in a frame of {len(data)} bytes")
+    try:
+        if kind == _JSON:
+            return _of_json(_loads(str(header, "utf-8")), body)
+        if kind == _BINARY:
+            return _of_binary(_Fields(header), body)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FrameError(f"a header that cannot be read: {type(error).__name__}") from error
+    raise FrameError(f"a header of type {kind}")
+
+
+def _of_json(header: Any, body: memoryview) -> Frame:
+    fields = header.get("extFields") or {}
+    if not _ONLY_TEXT.issuperset(map(type, fields.values())):
+        fields = {name: _text(value) for name, value in fields.items() if value is not None}
+    return Frame(
+        _number(header.get("code", 0)),
+        fields,
+        body,
+        _text(header.get("remark") or ""),
+        _number(header.get("opaque", 0)),
+        _number(header.get("flag", 0)),
+        _number(header.get("version", 0)),
+    )
+
+
+def _number(value: Any) -> int:
+    """Return a number of the header. Raises ValueError."""
+    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
+        raise ValueError("not a number of 32 bits")
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class _Fields:
+    """Reads a binary header from its start."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def __bool__(self) -> bool:
+        """Whether anything is left."""
+        return self._at < len(self._data)
+
+    def take(self, count: int) -> memoryview:
+        """Return the next bytes. Raises ValueError if there are fewer."""
+        taken = self._data[self._at : self._at + max(count, 0)]
+        if len(taken) != count:
+            raise ValueError("the header ends in a field")
+        self._at += count
+        return taken
+
+    def number(self, size: int) -> int:
+        """Return the next number of `size` bytes."""
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def text(self, size: int) -> str:
+        """Return the next text, whose length is a number of `size` bytes."""
+        return str(self.take(self.number(size)), "utf-8")
+
+
+def _of_binary(header: _Fields, body: memoryview) -> Frame:
+    code, _language, version = header.number(2), header.number(1), header.number(2)
+    opaque, flag, remark = header.number(4), header.number(4), header.text(4)
+    left = _Fields(header.take(header.number(4)))
+    fields: dict[str, str] = {}
+    while left:
+        name = left.text(2)
+        fields[name] = left.text(4)
+    return Frame(code, fields, body, remark, opaque, flag, version)

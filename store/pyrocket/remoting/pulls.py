@@ -1,0 +1,196 @@
+"""Reads a range of a queue by many pulls at once.
+
+A broker answers a pull with few messages: 32 from memory and 8 from disk by default, at most 256
+KiB. So the range is cut into windows, and the pulls of several windows are under way at the same
+time. A window whose answer ends early is continued by another pull. Source:
+`DefaultMessageStore.getMessage`, `isTheBatchFull`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
+from pyrocket.remoting.codes import ResponseCode
+from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
+from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.messages import READER_GROUP, PullAnswer, pull, pull_place
+from pyrocket.values.message import QueueRange
+
+IN_FLIGHT = 16
+"""How many pulls are under way: fewer leave the broker idle while a client decodes."""
+
+_WINDOW = 32
+"""The messages of an answer by default: `maxTransferCountOnMessageInMemory`."""
+
+_HELD_BYTES = 8 << 20
+"""With more bytes in memory, only the first window goes on."""
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.02, 1.0
+
+
+@dataclass(frozen=True)
+class PullSettings:
+    """How ranges are read.
+
+    Attributes:
+        group: The group in whose name messages are pulled.
+        tags: `A || B` lets the broker select messages by the hashes of their tags.
+        seconds: The longest wait for an answer, and for progress in a window.
+        in_flight: The number of pulls that are under way at the same time.
+    """
+
+    group: str = READER_GROUP
+    tags: str = "*"
+    seconds: float = 30.0
+    in_flight: int = IN_FLIGHT
+
+
+@dataclass
+class Window:
+    """The messages in [start, end) of a queue, as far as they have been pulled.
+
+    Attributes:
+        at: Where the next pull begins: all messages before it were examined.
+        records: The records of the answers. The last answer may have records from `end` on.
+        is_asked: Whether a pull is under way.
+        is_held: Whether it goes on only after the windows before it.
+        stalled_at: When the last pull made no progress, on the monotonic clock; 0 if it did.
+        pause_s: The next pause without progress, in seconds.
+    """
+
+    start: int
+    end: int
+    at: int
+    records: list[memoryview] = field(default_factory=list)
+    is_asked: bool = False
+    is_held: bool = False
+    stalled_at: float = 0.0
+    pause_s: float = _FIRST_PAUSE_S
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all messages were examined."""
+        return self.at >= self.end
+
+
+def windows(
+    server: ConnectionPool, part: QueueRange, settings: PullSettings = PullSettings()
+) -> Generator[Window, None, None]:
+    """Yield the windows of a range in order, each when it is done.
+
+    The connection is used by no one else until the iterator is closed. Pulls go on while a caller
+    works with a window; at most `in_flight` windows are in memory.
+
+    Raises OffsetOutOfRangeError if messages were deleted; TransportError if the connection fails,
+    or with PULL_STALLED if the broker makes no progress; errors of the broker.
+    """
+    with server.connection(settings.seconds) as connection:
+        yield from _Reader(connection, part, settings).read()
+
+
+class _Reader:
+    """Reads one range over one connection."""
+
+    def __init__(
+        self, connection: RemotingConnection, part: QueueRange, settings: PullSettings
+    ) -> None:
+        self._connection, self._queue, self._settings = connection, part.queue, settings
+        self._next, self._end = part.start, part.end
+        self._open: deque[Window] = deque()
+        self._held_bytes = 0
+        self._asked: dict[int, Window] = {}
+        topic, _, queue_id = part.queue
+        self._call = pull(topic, queue_id, 0, 0, group=settings.group, tags=settings.tags)
+
+    def read(self) -> Iterator[Window]:
+        """Yield the windows in order."""
+        self._send()
+        while self._open:
+            first = self._open[0]
+            if first.is_done:
+                self._open.popleft()
+                self._held_bytes -= sum(map(len, first.records))
+                self._send()
+                yield first
+                continue
+            answer = self._connection.receive(self._settings.seconds)
+            window = self._asked.pop(answer.opaque)
+            window.is_asked = False
+            try:
+                self._take(window, self._call.value(answer, self._connection.place))
+            except BrokerBusyError as error:
+                self._wait(window, str(error))
+            if not window.is_done:
+                self._send()
+
+    def _send(self) -> None:
+        """Go on with the windows that may go on, and open new ones if half of them are done."""
+        has_room = self._held_bytes < _HELD_BYTES
+        most = self._settings.in_flight
+        if 2 * len(self._open) <= most and (has_room or not self._open):
+            while len(self._open) < most and self._next < self._end:
+                end = min(self._next + _WINDOW, self._end)
+                self._open.append(Window(self._next, end, self._next))
+                self._next = end
+        self._pull(
+            [
+                window
+                for window in self._open
+                if not (window.is_asked or window.is_done) and (has_room or window is self._open[0])
+            ]
+        )
+
+    def _pull(self, wanted: list[Window]) -> None:
+        """Send a pull for each of the windows."""
+        if not wanted:
+            return
+        code, fields, *_ = self._call.request
+        requests = [
+            Frame(code, {**fields, **pull_place(window.at, window.end - window.at)})
+            for window in wanted
+        ]
+        numbers = self._connection.send(requests, self._settings.seconds)
+        for number, window in zip(numbers, wanted, strict=True):
+            self._asked[number] = window
+            window.is_asked = True
+
+    def _take(self, window: Window, answer: PullAnswer) -> None:
+        """Take the messages of an answer."""
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and window is self._open[0]:
+            raise OffsetOutOfRangeError(
+                f"{self._queue} of the broker {self._queue.broker} has the messages"
+                f" [{answer.minimum}, {answer.maximum}); {window.at} was requested.",
+                remedy="The messages have expired, or the broker has lost them.",
+            )
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED or answer.next_offset <= window.at:
+            self._wait(window, f"the queue has [{answer.minimum}, {answer.maximum})")
+            return
+        if answer.code == ResponseCode.SUCCESS:
+            window.records.append(answer.records)
+            self._held_bytes += len(answer.records)
+        window.at, window.stalled_at, window.pause_s = answer.next_offset, 0.0, _FIRST_PAUSE_S
+
+    def _wait(self, window: Window, reason: str) -> None:
+        """Pause before the same pull is repeated; raise TransportError if it has stalled.
+
+        A window that is not the first one waits until it is: what is wrong with it is reported
+        after the messages before it.
+        """
+        if window is not self._open[0]:
+            window.is_held = True
+            return
+        now = time.monotonic()
+        window.stalled_at = window.stalled_at or now
+        if now - window.stalled_at >= self._settings.seconds:
+            raise TransportError(
+                f"{self._connection.place} has not answered with the message {window.at} of"
+                f" {self._queue} for {self._settings.seconds:g} s: {reason}.",
+                remedy="A slave that is behind, and storage in tiers that fails, answer so; see the"
+                " log of the broker.",
+                repeat_is_safe=True,
+                code="PULL_STALLED",
+            )
+        time.sleep(window.pause_s)
+        window.pause_s = min(2 * window.pause_s, _LAST_PAUSE_S)
