@@ -115,14 +115,6 @@ def test_a_broker_whose_connection_closes_is_removed_at_once(address, channel):
     wait_until(lambda: brokers(channel) == [])
 
 
-def test_a_second_primary_with_the_same_name_is_refused(channel):
-    first = BrokerStream(channel)
-    first.register(registration())
-    with pytest.raises(grpc.RpcError, match="BROKER_NAME_TAKEN"):
-        BrokerStream(channel).register(registration(address="127.0.0.1:8082"))
-    assert brokers(channel) == [("a", {0: "127.0.0.1:8081"})]
-
-
 def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(address, channel):
     fifo = TopicData("orders", 1, 1, 6, message_type="FIFO")
     streams = [BrokerStream(channel) for _ in range(3)]
@@ -157,13 +149,6 @@ def test_a_topic_of_a_type_of_a_later_release_does_not_break_its_route(address, 
     stub.close()
     assert code_of(reply) == "OK"
     assert [queue.broker.name for queue in reply.message_queues] == ["a", "b"]
-
-
-def test_a_topic_without_a_live_broker_has_no_route_for_clients_of_rocketmq(address):
-    stub = Stub(address)
-    assert stub.code("QueryRoute", topic=resource("orders")) == "TOPIC_NOT_FOUND"
-    assert stub.code("QueryRoute", topic=resource("not a topic")) == "ILLEGAL_TOPIC"
-    stub.close()
 
 
 def test_the_table_of_rights_and_this_matrix_contain_every_call():

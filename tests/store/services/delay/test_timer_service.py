@@ -31,23 +31,6 @@ def test_a_timer_is_delivered_at_its_millisecond_and_not_before(timing, clock):
     assert timing.bodies() == [b"x"]
 
 
-def test_timer_is_delivered_once(timing, clock):
-    timing.send(b"x", 5)
-    clock.now += 5
-    assert timing.run() > 0
-    clock.now += 10 * DAY
-    assert timing.run() == 0
-    assert timing.bodies() == [b"x"]
-
-
-def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
-    for number, after in enumerate([500, 100, 100, 300, 7000, 100, HOUR, 4 * DAY]):
-        timing.send(b"%d" % number, after)
-    clock.now += 5 * DAY
-    timing.run()
-    assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
-
-
 def test_timers_are_delivered_to_their_real_topic_and_queue_by_due_time(timing, clock):
     timing.store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(12):
@@ -69,15 +52,6 @@ def test_a_delivered_message_equals_the_sent_message(timing, clock):
     assert one.store_timestamp == clock.now
     assert parked is None or one.properties == parked.properties
     assert timing.store.lookup.query("t", "k") == [one]
-
-
-def test_overdue_messages_are_delivered(timing, clock):
-    timing.send(b"old", 5)
-    clock.now += 30 * DAY
-    timing.send(b"new", 5)
-    clock.now += 5
-    timing.run()
-    assert timing.bodies() == [b"old", b"new"]
 
 
 def test_a_timer_indexed_after_later_timers_is_delivered(timing, clock):

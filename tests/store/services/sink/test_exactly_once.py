@@ -70,13 +70,6 @@ def test_no_two_pairs_of_identity_and_target_have_the_same_key():
     assert len(keys) == 4
 
 
-@pytest.mark.parametrize("wrong", [{"identity": ""}, {"batch": -1}, {"batch": 2**63}])
-def test_an_invalid_identity_or_batch_number_is_rejected(wrong):
-    with pytest.raises(SinkError) as caught:
-        SinkBatch(**{"identity": "q", "target": "t", "batch": 0, **wrong})
-    assert caught.value.code == "SINK_NO_IDENTITY"
-
-
 def test_repeated_batch_is_dropped_only_if_durable(path, store):
     publish(store, 0, ROWS)
     page = words(path)
