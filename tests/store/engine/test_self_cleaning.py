@@ -162,14 +162,6 @@ def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path
     assert staged_files(path) == [younger.name]
 
 
-def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
-    with tended(left_over).run_services():
-        until = time.monotonic() + 60
-        while staged_files(path):
-            assert time.monotonic() < until, "nothing has been cleaned"
-            time.sleep(0.01)
-
-
 def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
     """A manual cleaning looks for such files even if a writer did so a moment ago."""
     before = staged_files(path)

@@ -278,20 +278,10 @@ REFUSED = {
         {"topic": resource("t"), "group": GROUP},
     ),
     "ack of nothing": ("BAD_REQUEST", "AckMessage", {"topic": resource("t"), "group": GROUP}),
-    "ack for an illegal group": (
-        "ILLEGAL_CONSUMER_GROUP",
-        "AckMessage",
-        {"topic": resource("t"), "group": resource("")},
-    ),
     "short invisible time": (
         "ILLEGAL_INVISIBLE_TIME",
         "ReceiveMessage",
         {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 9}},
-    ),
-    "long invisible time": (
-        "ILLEGAL_INVISIBLE_TIME",
-        "ReceiveMessage",
-        {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 43_201}},
     ),
     "receive of a missing topic": (
         "TOPIC_NOT_FOUND",
@@ -302,16 +292,6 @@ REFUSED = {
         "FORBIDDEN",
         "ReceiveMessage",
         {"group": GROUP, "message_queue": queue("unreadable"), "auto_renew": True},
-    ),
-    "pull of an unreadable topic": (
-        "FORBIDDEN",
-        "PullMessage",
-        {"group": GROUP, "message_queue": queue("unreadable"), "batch_size": 1},
-    ),
-    "pull of a missing topic": (
-        "TOPIC_NOT_FOUND",
-        "PullMessage",
-        {"group": GROUP, "message_queue": queue("missing"), "batch_size": 1},
     ),
     "receive for an illegal group": (
         "ILLEGAL_CONSUMER_GROUP",

@@ -34,13 +34,6 @@ def test_the_same_batch_is_dropped(store):
     assert all_bodies(store) == ROWS
 
 
-def test_later_batches_are_published_with_or_without_gaps(store):
-    for number in (0, 1, 7):
-        assert publish(store, number, [b"%d" % number]).rows == 1
-    assert all_bodies(store) == [b"0", b"1", b"7"]
-    assert store.sink.last(QUERY, "t") == 7
-
-
 def test_an_earlier_batch_is_rejected_with_a_remedy(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
