@@ -151,6 +151,13 @@ def test_a_topic_of_a_type_of_a_later_release_does_not_break_its_route(address, 
     assert [queue.broker.name for queue in reply.message_queues] == ["a", "b"]
 
 
+def test_a_topic_without_a_live_broker_has_no_route_for_clients_of_rocketmq(address):
+    stub = Stub(address)
+    assert stub.code("QueryRoute", topic=resource("orders")) == "TOPIC_NOT_FOUND"
+    assert stub.code("QueryRoute", topic=resource("not a topic")) == "ILLEGAL_TOPIC"
+    stub.close()
+
+
 def test_the_table_of_rights_and_this_matrix_contain_every_call():
     assert set(MAY) == {*METHODS, "QueryRoute"} <= set(NEEDS)
 

@@ -76,7 +76,8 @@ def test_nothing_is_deleted_without_a_yes(where):
 
 
 @pytest.mark.parametrize(
-    ("command", "answer"), zip(COMMANDS, ["y", "--yes", "--json --yes", "y", "--yes"], strict=True)
+    ("command", "answer"),
+    list(zip(COMMANDS, ["y", "--yes", "--json --yes", "y", "--yes"], strict=True)),
 )
 def test_a_yes_deletes(where, command, answer):
     before = content(where)
