@@ -18,7 +18,6 @@ from pyrocket import (
 from pyrocket.broker.source import StoreSource
 from pyrocket.errors import (
     GroupNotFoundError,
-    TopicNotFoundError,
     TransportError,
     UnsupportedError,
 )
@@ -138,13 +137,6 @@ def test_blocks_contain_no_bytes_of_other_topics(place):
     for each in ranges(client):
         for block in client.stream("Slices", ranges=[each]):
             assert b"secrets" not in block
-
-
-def test_a_remote_error_has_the_same_class_as_a_local_error(place):
-    _, client = place
-    with pytest.raises(TopicNotFoundError, match="orders") as caught:
-        bounds(client, "order")
-    assert caught.value.code == "TOPIC_NOT_FOUND"
 
 
 def test_a_scan_that_selects_no_messages_reports_its_progress(place, monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import grpc
 import pyarrow as pa
 import pytest
-from pyrocket import SinkBatch, Store, StoreConfig
+from pyrocket import SinkBatch, Store
 from pyrocket.errors import (
     MessageError,
     SinkError,
@@ -170,21 +170,6 @@ def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, m
     assert sorted(ids) == [*range(5)]
     assert all(len(set(each)) == 1 for each in ids.values())
     assert max(map(len, ids.values())) == 2
-
-
-def test_a_broker_without_auto_create_topics_reports_missing_topics(tmp_path):
-    config = StoreConfig(auto_create_topics=False)
-    path = tmp_path / "strict"
-    with Store.open(path, create=True, config=config) as store, served(store) as address:
-        sink = RemoteSink(Client(Connection(address)))
-        with pytest.raises(TopicNotFoundError):
-            sink.append(rows(), topic="orders")
-        with pytest.raises(TopicNotFoundError):
-            staged(sink)
-        sink.prepare("orders")
-        sink.publish(BATCH, [staged(sink)])
-        assert len(bodies(store)) == 100
-        sink.close()
 
 
 def test_an_upload_resumes_after_a_restart_of_the_broker(tmp_path, monkeypatch):

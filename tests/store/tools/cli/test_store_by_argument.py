@@ -104,13 +104,6 @@ def test_options_set_index_sizes_that_cannot_be_determined(path):
     assert document("verify", path)["findings"] == []
 
 
-@pytest.mark.parametrize("limit", [["--hours", "nan"], ["--hours", -1], ["--total-bytes", -1]])
-def test_a_cleaning_with_an_invalid_limit_deletes_nothing(sound, limit):
-    before = log_files(sound)
-    assert run("store", "clean", "--path", sound, *limit).exit_code == 2
-    assert log_files(sound) == before
-
-
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
 def test_the_clean_command_reports_kept_files_with_the_reason(sound, dry_run):
     with Store.open(sound) as store:

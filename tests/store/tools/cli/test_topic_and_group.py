@@ -54,18 +54,6 @@ def test_a_store_is_only_created_with_create_store(tmp_path):
         assert store.topics.get("new").write_queues == 4
 
 
-def test_groups_are_listed_with_their_lag(path):
-    found = {one["group"]: one["topics"] for one in document_on(path, "group", "list")["groups"]}
-    (lag,) = found["billing"]
-    # Queue 1 has no committed offset, so its lag is the whole queue.
-    assert (lag["topic"], lag["lag"]) == ("t", 15)
-    assert found["idle"] == []
-    heads, billing, idle = run_on(path, "group", "list").stdout.splitlines()
-    assert heads.split() == ["group", "topic", "lag", "bytes", "behind"]
-    assert billing.split()[:3] == ["billing", "t", "15"]
-    assert idle.split() == ["idle", "-", "-", "-", "-"]
-
-
 def test_lag_is_shown_queue_by_queue(path):
     first, second = document_on(path, "group", "lag", "billing")["lag"]
     assert (first["committedOffset"], first["maxOffset"], first["lag"]) == (30, 40, 10)
