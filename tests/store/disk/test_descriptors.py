@@ -104,7 +104,7 @@ def test_a_file_that_another_process_deleted_is_closed(tmp_path):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ENOSPC])
+@pytest.mark.parametrize("number", share([errno.EIO, errno.ENOMEM, errno.ENOSPC], 1))
 @pytest.mark.parametrize("name", ["fstat", "pread", "pwrite", "fsync", "rename", "set_blocking"])
 def test_a_failed_operation_leaves_no_descriptor(path, monkeypatch, name, number):
     def refuse(*_, **__):
