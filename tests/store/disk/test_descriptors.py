@@ -12,6 +12,7 @@ from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.full_store import copied, descriptors, error_of, make_full, read, use
 from support.inner import inner
+from support.shares import share
 from support.stores import SMALL, bodies, filled, log_files, scan
 
 TIMES = 5
