@@ -275,8 +275,6 @@ class TestMisuse:
         [
             ({"listener": None}, "CONSUMER_LISTENER"),
             ({"queues_changed": 5}, "CONSUMER_LISTENER"),
-            ({"thread_max": 0}, "CONSUMER_CONFIG"),
-            ({"treads": 5}, "CONSUMER_CONFIG"),
         ],
     )
     def test_an_invalid_argument_is_an_error_that_names_it(self, path, arguments, code, at):

@@ -238,14 +238,3 @@ def test_a_call_needs_a_client_id(address, client_id):
     with stub.telemetry(publishing={}) as commands:
         assert next(commands).status.code == number("Code", "CLIENT_ID_REQUIRED")
     stub.close()
-
-
-def test_a_malformed_request_is_answered_with_a_status(address, stub):
-    from pyrocket.server.messaging.interface import PACKAGE, SERVICE
-    from pyrocket.wire.descriptors import message_class
-
-    for name in ("QueryRoute", "SendMessage", "EndTransaction"):
-        path = f"/{SERVICE}/{name}"
-        data = stub.channel.unary_unary(path)(b"\xff\xff", metadata=stub.metadata, timeout=10)
-        reply = message_class(f"{PACKAGE}.{name}Response").FromString(data)
-        assert reply.status.code == number("Code", "BAD_REQUEST")
