@@ -114,13 +114,6 @@ def test_close_is_idempotent_and_prevents_writes(store):
             write()
 
 
-def test_a_with_block_closes_the_store(path):
-    with Store.open(path, create=True, config=SMALL) as one:
-        one.append(message())
-        assert (path / "abort").exists()
-    assert not (path / "abort").exists()
-
-
 def test_abort_exists_from_the_first_append_until_the_last_writer_closes_cleanly(open_store, path):
     first = open_store()
     first.topics.create("t")
