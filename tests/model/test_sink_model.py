@@ -174,7 +174,7 @@ class SinkMachine(StoreMachine):
 
 TestSink = SinkMachine.TestCase
 TestSink.settings = settings(
-    max_examples=5 * TIMES,
+    max_examples=8 * TIMES,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -279,13 +279,6 @@ def test_a_setting_that_is_wrong_is_refused_at_once(settings, code):
     assert code_of(Producer, **settings) == code
 
 
-def test_a_producer_that_was_not_started_refuses_to_send(at):
-    producer = Producer(**at)
-    assert code_of(producer.send, message()) == "CLIENT_NOT_STARTED"
-    assert code_of(lambda: producer.client_id) == "CLIENT_NOT_STARTED"
-    producer.close()
-
-
 def test_a_producer_starts_once_and_never_after_it_was_closed(at):
     producer = Producer(**at)
     producer.start()

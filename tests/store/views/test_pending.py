@@ -93,14 +93,6 @@ def test_many_pending_messages_are_planned_in_several_ranges(open_store, clock, 
     assert bodies(store) == expected
 
 
-def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monkeypatch):
-    monkeypatch.setattr("pyrocket.formats.record_columns.PLAIN_BYTES", 60_000)
-    store = open_store()
-    big = [bytes([number]) * 20_000 for number in range(20)]
-    delay(store, 1, *big)
-    assert bodies(store) == big
-
-
 def test_half_messages_are_listed_until_decided(tmp_path):
     """The broker re-appended two messages three times, and discarded a third message."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")

@@ -3,7 +3,7 @@
 import pytest
 from support.pop_model import Schedule
 
-CHUNKS, SEEDS, STEPS = 2, 6, 40
+CHUNKS, SEEDS, STEPS = 3, 6, 40
 
 
 def play(open_store, clock, first, count, steps):

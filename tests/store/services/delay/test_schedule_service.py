@@ -135,20 +135,6 @@ def test_messages_of_alternating_topics_are_delivered_by_several_appends(driven,
     assert bodies_of(store, "u") == [b"1", b"3", b"5", b"7"]
 
 
-def test_messages_scheduled_before_a_restart_are_delivered_after_it(open_store, clock):
-    store = open_store()
-    delay(store, 1, b"early")
-    delay(store, 2, b"late")
-    clock.now += 1000
-    assert Driver(store).all() == 1
-    store.close()
-    clock.now += 10_000
-    store = open_store()
-    driver = Driver(store)
-    assert driver.all() == 1
-    assert bodies_of(store) == [b"early", b"late"]
-
-
 def test_a_cursor_outside_the_range_of_its_queue_is_moved_into_the_range(driven, clock):
     store, driver = driven
     delay(store, 1, b"x")

@@ -58,12 +58,12 @@ def contents_of(path):
 def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
     damage.do(path)
     before = snapshot(path)
-    report = verify(path)
+    planned = repair(path, dry_run=True)
+    report = planned.before
     assert damage.code in report.counts, report.findings
     assert all(finding.fix and finding.what and finding.where for finding in report.findings)
     assert all(int(name) % 4096 == 0 for name in named_log_files(report))
-    planned = repair(path, dry_run=True)
-    assert snapshot(path) == before, "neither a check nor a dry run writes anything"
+    assert snapshot(path) == before, "a dry run, which checks the store, writes nothing"
     done = repair(path)
     assert done.actions == planned.actions
     after = done.after
