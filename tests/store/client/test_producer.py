@@ -356,6 +356,7 @@ def test_producers_of_one_store_share_a_client(path):
             assert three.client_id.endswith("@b")
             three.send(message())
         one.send(message())
+    assert not (path / "abort").exists(), "the last client has closed the store"
     assert sum(map(len, stored(path))) == 2
 
 
