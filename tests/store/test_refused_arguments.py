@@ -5,6 +5,7 @@ from pyrocket import Message
 from pyrocket.errors import (
     InvalidInputError,
     MessageError,
+    SchemaError,
 )
 from support.stores import message
 
@@ -22,6 +23,20 @@ def refused(code, kind, call):
     assert failure.value.code == code
     assert failure.value.remedy
     return str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "call"),
+    [
+        ("NOT_A_BATCH", SchemaError, lambda store: store.append_batch([b"x"], topic="t")),
+        ("NOT_OFFSETS", InvalidInputError, lambda store: store.groups.commit("g", "t", [(0, 1)])),
+        ("RESET_PLACE", InvalidInputError, lambda store: store.groups.reset("g", "t", "first")),
+        ("PENDING_KIND", InvalidInputError, lambda store: store.views.pending("sched")),
+        ("VIEW_UNKNOWN", InvalidInputError, lambda store: store.views.plan("log")),
+    ],
+)
+def test_an_argument_has_a_code_of_its_own(topic, code, kind, call):
+    refused(code, kind, lambda: call(topic))
 
 
 def test_arguments_of_wrong_type_are_rejected_with_their_origin(topic):
