@@ -166,6 +166,7 @@ def test_a_read_only_store_rejects_every_write(store, open_store):
         lambda: reader.topics.update("t", write_queues=2),
         lambda: reader.topics.delete("t"),
         lambda: reader.flush(),
+        lambda: reader.set_retention(None),
     ]
     for write in writes:
         with pytest.raises(StoreReadOnlyError) as caught:
