@@ -96,17 +96,6 @@ class TestSeveralBrokers:
             replies = consumer.commit()
         assert {reply.next_offset for reply in replies.values()} == {2}
 
-    def test_brokers_are_found_through_name_servers(self, endpoints):
-        table = RouteTable()
-        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
-            topics = (TopicData("orders", 2, 2, 6, message_type=""),)
-            table.register(Registration("c", name, 0, address, 1, topics), name)
-        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
-            assert len({producer.send(body(number)).msg_id for number in range(4)}) == 4
-            with PullConsumer("g", endpoint=address, consume_from="first") as consumer:
-                consumer.assign(consumer.queues("orders"))
-                assert poll_all(consumer, 4) == [b"0", b"1", b"2", b"3"]
-
     def test_without_a_name_server_a_client_remembers_the_queues_of_ordered_topics(self, tmp_path):
         ordered = {"ordered": True}
         with broker(tmp_path / "a", "broker-a", topics=("orders",), **ordered) as first:

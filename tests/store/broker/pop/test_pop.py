@@ -154,12 +154,6 @@ def test_a_group_that_starts_at_the_end_receives_all_messages_of_queues_added_la
     assert bodies(pop.receive("g", "t")) == [b"1", b"2"]
 
 
-def test_a_group_that_starts_at_the_minimum_has_no_start(store, pop):
-    sent(store, 1)
-    pop.receive("g", "t")
-    assert not (store.path / "pyrocket" / "group_starts.json").exists()
-
-
 def test_a_sweep_returns_visible_messages_and_the_next_time(store, pop, clock):
     sent(store, 2)
     start = clock.now

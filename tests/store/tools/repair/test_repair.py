@@ -211,13 +211,6 @@ def test_repair_asks_before_it_changes_anything(path, sound):
     assert "QUEUE_TAGS_WRONG" in verify(path).counts
 
 
-def test_missing_queues_are_rebuilt(path, sound):
-    shutil.rmtree(path / "consumequeue")
-    assert verify(path).counts["QUEUE_ENTRY_MISSING"] == 3
-    repair(path)
-    assert contents_of(path) == sound
-
-
 def test_rebuilding_a_queue_without_messages_keeps_its_end_offset(path, clock):
     with make(path, clock) as store:
         store.append_batch(batch(numbered(30), 0), topic="t")
@@ -263,12 +256,6 @@ def test_corrupt_shared_state_is_reported_and_repaired_without_loss(path, clock,
     assert not done.after.findings
     assert not repair(path).actions
     assert contents_of(path) == expected
-
-
-def test_a_directory_without_a_store_is_rejected(tmp_path):
-    for run in (verify, repair):
-        with pytest.raises(PyrocketError, match="STORE_NOT_FOUND"):
-            run(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("every", FEW_STEPS)
