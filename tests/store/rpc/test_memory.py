@@ -248,7 +248,7 @@ def test_requests_of_empty_values(place):
         attack.run(method, sealed(b"\x0a\x00" * (REQUEST // 2)), ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_requests_of_compressed_bodies(place):
     bomb = zlib.compress(bytes(100 * MIB))
     method, data = v2("SendMessage", messages=[message(bomb, body_encoding=2)] * 100)
