@@ -25,7 +25,7 @@ SOURCE_ROOTS = [str(ROOT / "store"), str(ROOT / "connector")]
 hypothesis.settings.register_profile(
     "base",
     deadline=None,
-    max_examples=30 * TIMES,
+    max_examples=20 * TIMES,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 BASE = hypothesis.settings.get_profile("base")

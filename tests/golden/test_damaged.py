@@ -70,13 +70,13 @@ def flipped(data, bits):
 BITS = st.lists(st.integers(0, 2**20), min_size=1, max_size=4)
 
 
-@settings(max_examples=20 * TIMES)
+@settings(max_examples=10 * TIMES)
 @given(st.sampled_from(FILES), BITS)
 def test_a_reader_reports_flipped_bits_or_returns_correct_values(copy, name, bits):
     read_damaged(copy, name, flipped((copy / name).read_bytes(), bits))
 
 
-@settings(max_examples=15 * TIMES)
+@settings(max_examples=8 * TIMES)
 @given(st.sampled_from(FILES), st.data())
 def test_a_reader_reports_a_truncated_file(copy, name, data):
     whole = (copy / name).read_bytes()
@@ -92,7 +92,7 @@ SIZES = st.one_of(
 )
 
 
-@settings(max_examples=30 * TIMES)
+@settings(max_examples=15 * TIMES)
 @given(
     st.sampled_from(ENTRY_FILES),
     st.integers(0, 9),
@@ -111,7 +111,7 @@ def test_a_reader_reports_arbitrary_entries_or_returns_correct_values(copy, name
     read_damaged(copy, name, data[:200] + whole[len(data) :])
 
 
-@settings(max_examples=15 * TIMES)
+@settings(max_examples=8 * TIMES)
 @given(st.sampled_from(FILES), BITS, st.booleans())
 def test_a_writer_recovers_from_flipped_bits_or_reports_them(tmp_path_factory, name, bits, clean):
     root = shutil.copytree(GOLDEN / CLEAN, tmp_path_factory.mktemp("broken") / CLEAN)

@@ -21,10 +21,11 @@ from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.batch_reader import default_schema
 from support.broker import served
 from support.name_server import wait_until
+from support.shares import share
 from support.stores import FakeClock
 from support.transports import disconnect
 
-OLD = ("stores/de38b47/clean", "stores/de38b47/unclean", CLEAN, TXCHECK, "java550-clean")
+OLD = (TXCHECK, "stores/de38b47/clean", CLEAN, "stores/de38b47/unclean", "java550-clean")
 BEFORE_ALL_DUE_MS = 1_500_000_000_000
 MESSAGES, TABLES = ("scheduled", "half", "commitlog", "retry", "dlq"), ("groups", "topics")
 OF_VIEWS = {each.name for view in MESSAGES for each in columns_besides(view)}
@@ -51,7 +52,7 @@ class Old:
         return ",".join(self.names)
 
 
-@pytest.fixture(scope="module", params=OLD)
+@pytest.fixture(scope="module", params=share(OLD, 3))
 def old(request, tmp_path_factory):
     """A copy of a store, served by a broker.
 

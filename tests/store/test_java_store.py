@@ -2,7 +2,6 @@
 
 import shutil
 
-import pyarrow as pa
 import pytest
 from golden.java import CLEAN, GOLDEN, LOG_END, TXCHECK, check_test_topic, listing, log_bytes
 from pyrocket import SCAN_COLUMNS, Store
@@ -44,43 +43,6 @@ def test_every_message_of_the_topic_is_read(clean):
         ranges = {q: (o.minimum, o.maximum) for q, o in store.offsets("TopicTest").items()}
         assert ranges == {0: (0, 14), 1: (0, 13), 2: (0, 0), 3: (0, 0)}
         check_test_topic(store)
-
-
-def test_the_columns_of_a_scan_agree_with_the_messages(clean):
-    with Store.open(clean, read_only=True) as store:
-        for queue_id, end in ((0, 14), (1, 13)):
-            columns = [
-                "body",
-                "tags",
-                "keys",
-                "msgId",
-                "queueOffset",
-                "physicalOffset",
-                "storeHost",
-            ]
-            batches = store.scan("TopicTest", queue_id, 0, end, columns, verify_crc=True)
-            rows = pa.Table.from_batches(batches).to_pylist()
-            assert rows == [
-                {
-                    "body": message.body,
-                    "tags": message.tags,
-                    "keys": list(message.keys),
-                    "msgId": message.msg_id,
-                    "queueOffset": message.queue_offset,
-                    "physicalOffset": message.physical_offset,
-                    "storeHost": message.store_host,
-                }
-                for message in store.read("TopicTest", queue_id, 0, 100)
-            ]
-
-
-@pytest.mark.parametrize("queue_id", [0, 1])
-def test_the_offset_of_a_time_is_the_first_message_stored_at_or_after_it(clean, queue_id):
-    with Store.open(clean, read_only=True) as store:
-        times = [m.store_timestamp for m in store.read("TopicTest", queue_id, 0, 100)]
-        for time in {0, *times, *(time + 1 for time in times)}:
-            expected = sum(stored < time for stored in times)
-            assert store.offset_by_time("TopicTest", queue_id, time) == expected
 
 
 def test_the_topics_equal_the_topic_table_of_the_broker(clean, txcheck):

@@ -8,7 +8,6 @@ from pyrocket import PyrocketError, Store, StoreConfig
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import (
     InvalidInputError,
-    OptionError,
     StoreDamagedError,
     StoreNotFoundError,
     StoreReadOnlyError,
@@ -94,12 +93,6 @@ def test_sizes_that_differ_from_the_directory_cause_one_warning(open_store, path
         assert f"{path} keeps its {text}" in caplog.text
 
 
-def test_default_sizes_cause_no_warning(open_store, caplog):
-    open_store().close()
-    open_store(config=StoreConfig()).close()
-    assert not caplog.records
-
-
 def test_the_log_of_a_new_store_does_not_start_at_zero(store, path):
     assert store.append(message()).physical_offset == 4096
     assert [file.name for file in (path / "commitlog").iterdir()] == ["00000000000000004096"]
@@ -112,28 +105,6 @@ def test_a_corrupt_identity_is_reported(open_store, path):
         open_store()
 
 
-NUMBERS = [name for name, default in vars(StoreConfig()).items() if type(default) is int]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"log_file_bytes": 4095},
-        {"log_file_bytes": 2**31},
-        {"queue_file_entries": 0},
-        {"default_queues": 0},
-        {"default_queues": 1025},
-        {"flush": "maybe"},
-        {"lock_timeout_ms": -1},
-        {"flush_least_pages": -1},
-        *({name: bad} for name in NUMBERS for bad in (float("nan"), float("inf"), True, 4096.0)),
-    ],
-)
-def test_an_invalid_configuration_is_rejected(wrong):
-    with pytest.raises(OptionError, match=next(iter(wrong))):
-        StoreConfig(**wrong)
-
-
 def test_close_is_idempotent_and_prevents_writes(store):
     store.append(message())
     store.close()
@@ -141,13 +112,6 @@ def test_close_is_idempotent_and_prevents_writes(store):
     for write in (lambda: store.append(message()), store.flush, lambda: store.topics.create("u")):
         with pytest.raises(StoreReadOnlyError, match="closed"):
             write()
-
-
-def test_a_with_block_closes_the_store(path):
-    with Store.open(path, create=True, config=SMALL) as one:
-        one.append(message())
-        assert (path / "abort").exists()
-    assert not (path / "abort").exists()
 
 
 def test_abort_exists_from_the_first_append_until_the_last_writer_closes_cleanly(open_store, path):
@@ -202,6 +166,7 @@ def test_a_read_only_store_rejects_every_write(store, open_store):
         lambda: reader.topics.update("t", write_queues=2),
         lambda: reader.topics.delete("t"),
         lambda: reader.flush(),
+        lambda: reader.set_retention(None),
     ]
     for write in writes:
         with pytest.raises(StoreReadOnlyError) as caught:

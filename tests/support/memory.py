@@ -159,13 +159,6 @@ class MemoryBroker:
             queue[queue.index(None)] = record
         self.log_end = int(ends[-1])
 
-    def delete_up_to(self, queue, offset):
-        """Delete the first messages of a queue, as cleaning does."""
-        first = self.bounds(queue).minimum
-        del self.queues[queue][: offset - first]
-        self.minimum[queue] = offset
-        self.changes += 1
-
     def truncate(self, queue, end):
         """Truncate a queue, as recovery after a power loss does."""
         del self.queues[queue][end - self.bounds(queue).minimum :]

@@ -10,6 +10,9 @@ TIMES = max(1, int(os.environ.get("PYROCKET_EXPLORE") or 1))
 STEPS = [3, pytest.param(1, marks=pytest.mark.heavy)]
 """The values of `every`: each third step of an operation, or in the heavy run every step."""
 
+FEW_STEPS = [9, pytest.param(1, marks=pytest.mark.heavy)]
+"""Like `STEPS`, for operations of a few hundred steps."""
+
 
 def share(values, count):
     """Return the values for `parametrize`: `count` of them run every time, evenly spaced."""

@@ -5,9 +5,12 @@ from pyrocket import Store
 from support.broker import served
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=["path", pytest.param("endpoint", marks=pytest.mark.heavy)])
 def at(request, path):
-    """The argument that connects a client to the store at `path`."""
+    """The argument that connects a client to the store at `path`.
+
+    Tests that should run with both servers every time are parametrised with `at`.
+    """
     if request.param == "path":
         yield {"path": path}
         return

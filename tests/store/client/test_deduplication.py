@@ -59,18 +59,6 @@ def test_a_duplicate_is_acknowledged_and_not_received_again(listener, shop):
     assert shop.received == ["a"]
 
 
-def test_a_message_sent_twice_with_different_ids_is_a_duplicate(listener, shop):
-    listener([payment("a", msg_id="1")])
-    listener([payment("a", msg_id="2")])
-    assert shop.received == ["a"]
-
-
-def test_the_same_key_in_another_topic_is_not_a_duplicate(listener, shop):
-    listener([payment("a", topic="orders")])
-    listener([payment("a", topic="refunds")])
-    assert shop.received == ["a", "a"]
-
-
 def test_the_same_key_in_another_group_is_not_a_duplicate(tmp_path, listener, shop, clock):
     listener(batch("a"))
     with SqliteMarks(tmp_path / "marks.db", group="shipping") as other:
@@ -89,11 +77,6 @@ def test_a_batch_is_received_without_its_duplicates(listener, shop):
     shop.received.clear()
     assert listener(batch("a", "b", "c", "a")) == ConsumeResult.SUCCESS
     assert shop.received == ["a", "c"]
-
-
-def test_an_empty_batch_is_a_success(listener, shop):
-    assert listener([]) == ConsumeResult.SUCCESS
-    assert not shop.received
 
 
 @pytest.mark.parametrize("answer", [LATER, SUSPEND, None, True, "SUCCESS"])

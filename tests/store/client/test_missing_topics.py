@@ -5,8 +5,6 @@ from pyrocket import Message, Store
 from pyrocket.client import ConsumeResult, Producer, PushConsumer
 from support.name_server import wait_until
 
-SLOW = pytest.mark.slow
-
 
 @pytest.fixture
 def path(tmp_path):
@@ -16,7 +14,9 @@ def path(tmp_path):
 
 
 # Without a broker, the topic is noticed at the next rebalance.
-@pytest.mark.parametrize("at", [pytest.param("path", marks=SLOW), "endpoint"], indirect=True)
+@pytest.mark.parametrize(
+    "at", [pytest.param("path", marks=pytest.mark.heavy), "endpoint"], indirect=True
+)
 def test_a_consumer_waits_for_its_topic_and_gets_the_first_message(at, caplog):
     seen = []
 

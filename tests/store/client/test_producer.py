@@ -9,7 +9,6 @@ from itertools import chain
 
 import pytest
 from pyrocket import Store
-from pyrocket.client.outgoing import split_batch
 from pyrocket.client.producer import Producer
 from pyrocket.client.selection import by_hash
 from pyrocket.client.send_hooks import SendHook
@@ -80,14 +79,6 @@ class Listener:
         return self.answer
 
 
-def test_messages_are_sent_to_all_queues_in_turn(producer, path):
-    results = [producer.send(message(b"%d" % number)) for number in range(8)]
-    assert {result.status for result in results} == {SendStatus.SEND_OK}
-    assert sorted(map(len, stored(path))) == [2, 2, 2, 2]
-    for number, result in enumerate(results):
-        assert stored(path)[result.queue_id][result.queue_offset] == b"%d" % number
-
-
 def test_each_message_has_an_id_by_which_it_is_found(producer, path):
     ids = {producer.send(message()).msg_id for _ in range(50)}
     assert len(ids) == 50
@@ -116,6 +107,7 @@ def test_the_error_of_an_asynchronous_send_is_in_its_future(at):
         assert future.exception(10).code == "QUEUE_NOT_FOUND"
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_a_one_way_send_is_stored_and_its_error_is_logged(path, caplog, at):
     with Producer(**at) as producer:
         assert producer.send_oneway(message(b"a")) is None
@@ -131,6 +123,7 @@ def test_closing_waits_for_sends_that_were_started(path, at):
     assert sum(map(len, stored(path))) == 500
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_a_batch_is_stored_in_one_queue_in_order(producer, path):
     batch = [message(b"%d" % number) for number in range(10)]
     results = producer.send_batch(batch)
@@ -139,24 +132,11 @@ def test_a_batch_is_stored_in_one_queue_in_order(producer, path):
     assert stored(path)[results[0].queue_id] == [one.body for one in batch]
 
 
-def test_a_batch_that_is_too_large_can_be_split(path, at):
-    batch = [message(bytes(300))] * 10
-    with Producer(**at, max_message_bytes=1000) as producer:
-        assert code_of(producer.send_batch, batch) == "BATCH_TOO_LARGE"
-        for part in split_batch(batch, 1000):
-            producer.send_batch(part)
-    assert sum(map(len, stored(path))) == 10
-
-
 def test_long_bodies_are_compressed_and_read_as_they_were_sent(producer, path):
     result = producer.send(message(b"x" * 100_000))
     with Store.open(path, read_only=True) as store:
         (found,) = store.messages("orders", result.queue_id)
     assert (found.body, found.store_size < 1000) == (b"x" * 100_000, True)
-
-
-def test_a_missing_topic_is_created(producer):
-    assert producer.send(Message(topic="new", body=b"1")).topic == "new"
 
 
 def test_a_delayed_message_is_delivered_by_the_process(producer, path):
@@ -168,6 +148,7 @@ def test_a_delayed_message_is_delivered_by_the_process(producer, path):
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 @pytest.mark.parametrize(("result", "seen"), [(COMMIT, 1), (ROLLBACK, 0)])
 def test_a_transaction_is_visible_if_the_listener_commits_it(path, result, seen, at):
     listener = Listener(result)
@@ -178,7 +159,8 @@ def test_a_transaction_is_visible_if_the_listener_commits_it(path, result, seen,
     assert sum(map(len, stored(path))) == seen
 
 
-@pytest.mark.parametrize("result", [None, "COMMIT", UNKNOWN, ValueError("?")])
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
+@pytest.mark.parametrize("result", [UNKNOWN, ValueError("?")])
 def test_an_unknown_outcome_is_checked_in_the_thread_of_the_checks(path, result, at):
     listener = Listener(result)
     with Producer("shop", **at, listener=listener) as producer:
@@ -228,13 +210,6 @@ def test_a_listener_that_ends_the_program_leaves_the_message_undecided(path, at)
         producer.send_in_transaction(message())
     with Store.open(path) as store:
         assert len(store.transactions.pending()) == 1
-
-
-def test_a_transaction_with_a_delay_is_refused(at):
-    with Producer("shop", **at, listener=Listener()) as producer:
-        assert code_of(producer.send_in_transaction, message(delay_level=1)) == (
-            "TRANSACTION_DELAYED"
-        )
 
 
 class Noting(SendHook):
@@ -304,13 +279,6 @@ def test_a_setting_that_is_wrong_is_refused_at_once(settings, code):
     assert code_of(Producer, **settings) == code
 
 
-def test_a_producer_that_was_not_started_refuses_to_send(at):
-    producer = Producer(**at)
-    assert code_of(producer.send, message()) == "CLIENT_NOT_STARTED"
-    assert code_of(lambda: producer.client_id) == "CLIENT_NOT_STARTED"
-    producer.close()
-
-
 def test_a_producer_starts_once_and_never_after_it_was_closed(at):
     producer = Producer(**at)
     producer.start()
@@ -323,21 +291,6 @@ def test_a_producer_starts_once_and_never_after_it_was_closed(at):
     assert code_of(producer.start) == "CLIENT_CLOSED"
 
 
-def test_a_started_producer_can_be_used_in_a_with_block(at):
-    producer = Producer(**at)
-    producer.start()
-    with producer:
-        producer.send(message())
-    assert code_of(producer.send, message()) == "CLIENT_CLOSED"
-
-
-def test_a_closed_producer_cannot_be_entered(at):
-    producer = Producer(**at)
-    producer.close()
-    with pytest.raises(StoreUnavailableError, match="CLIENT_CLOSED"), producer:
-        pytest.fail("a closed producer was entered")
-
-
 def test_a_missing_store_is_created_only_on_request(tmp_path):
     producer = Producer(path=tmp_path / "new")
     with pytest.raises(StoreNotFoundError):
@@ -346,19 +299,6 @@ def test_a_missing_store_is_created_only_on_request(tmp_path):
         creating.send(message())
         producer.start()
         producer.close()
-
-
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        (b"text", "MESSAGE_ILLEGAL"),
-        (message(topic="a b"), "TOPIC_ILLEGAL"),
-        (message(body=bytes(4 * 1024 * 1024 + 1)), "BODY_TOO_LARGE"),
-    ],
-)
-def test_a_message_that_cannot_be_sent_is_refused(producer, given, code):
-    assert code_of(producer.send, given) == code
-    assert code_of(producer.send_async, given) == code
 
 
 def test_arguments_of_a_send_that_are_wrong_are_refused(producer):
@@ -416,6 +356,7 @@ def test_producers_of_one_store_share_a_client(path):
             assert three.client_id.endswith("@b")
             three.send(message())
         one.send(message())
+    assert not (path / "abort").exists(), "the last client has closed the store"
     assert sum(map(len, stored(path))) == 2
 
 
@@ -440,6 +381,7 @@ def test_a_forked_child_is_refused(producer, path):
     producer.send(message())
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_a_send_whose_error_says_that_the_message_is_stored_is_not_repeated(at, path, monkeypatch):
     real, failures = Dispatcher.put, [OSError(28, "No space left on device")]
 

@@ -96,37 +96,6 @@ class TestSeveralBrokers:
             replies = consumer.commit()
         assert {reply.next_offset for reply in replies.values()} == {2}
 
-    def test_brokers_are_found_through_name_servers(self, endpoints):
-        table = RouteTable()
-        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
-            topics = (TopicData("orders", 2, 2, 6, message_type=""),)
-            table.register(Registration("c", name, 0, address, 1, topics), name)
-        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
-            assert len({producer.send(body(number)).msg_id for number in range(4)}) == 4
-            with PullConsumer("g", endpoint=address, consume_from="first") as consumer:
-                consumer.assign(consumer.queues("orders"))
-                assert poll_all(consumer, 4) == [b"0", b"1", b"2", b"3"]
-
-    def test_a_key_keeps_its_queue_while_a_broker_is_gone_if_the_topic_is_ordered(self, endpoints):
-        table = RouteTable()
-        for name, address in zip(("broker-a", "broker-b"), endpoints, strict=True):
-            topics = TopicData("orders", 2, 2, 6, ordered=True), TopicData("others", 2, 2, 6)
-            table.register(Registration("c", name, 0, address, 1, topics), name)
-        with name_server.serving(table) as address, Producer(endpoint=address) as producer:
-            before = [queue_of_key(producer, key) for key in range(16)]
-            table.disconnect("broker-b")
-            asked = producer._instance.run(producer._instance.routes.get("orders", fresh=True))
-            assert {queue.broker for queue in asked.readable} == {"broker-a"}
-            assert {queue.broker for queue in asked.writable} == {"broker-a", "broker-b"}
-            for key, broker_name in enumerate(before):
-                if broker_name == "broker-a":
-                    assert queue_of_key(producer, key) == "broker-a"
-                else:
-                    with pytest.raises(TransportError, match="broker-b"):
-                        queue_of_key(producer, key)
-            assert {*before} == {"broker-a", "broker-b"}
-            assert {producer.send(body(n)).broker for n in range(4)} == {"broker-a"}
-
     def test_without_a_name_server_a_client_remembers_the_queues_of_ordered_topics(self, tmp_path):
         ordered = {"ordered": True}
         with broker(tmp_path / "a", "broker-a", topics=("orders",), **ordered) as first:
@@ -325,14 +294,6 @@ class TestOffsetIds:
             sent = producer.send(body(1))
         host, port, offset = parse_offset_message_id(sent.offset_msg_id)
         assert (f"{'.'.join(map(str, host))}:{port}", offset) == (brokers[0], sent.physical_offset)
-
-    def test_messages_of_the_command_line_have_such_ids_too(self, brokers):
-        command = ["message", "send", "orders", "x", "--endpoint", brokers[0], "--json"]
-        result = CliRunner().invoke(main, command)
-        assert result.exit_code == 0, result.output
-        offset_msg_id = json.loads(result.stdout)["messages"][0]["offsetMsgId"]
-        assert self.found(brokers[0], offset_msg_id) == "x"
-        assert self.found(brokers[1], offset_msg_id) is None
 
     def test_an_address_without_ipv4_is_not_part_of_ids(self, tmp_path):
         with Store.open(tmp_path / "s", create=True) as store:

@@ -112,11 +112,6 @@ def test_a_fast_send_does_not_make_a_broker_available_earlier():
     assert faults.is_reachable("a")
 
 
-def test_a_broker_without_sends_is_available_and_reachable():
-    assert FaultTable().is_available("a", -5)
-    assert FaultTable().is_reachable("a")
-
-
 @given(latency=st.integers(0, 10**6), more=st.integers(0, 10**6))
 def test_a_slower_send_never_shortens_the_time_of_avoidance(latency, more):
     assert unavailable_ms(latency) <= unavailable_ms(latency + more) <= 30_000

@@ -10,7 +10,7 @@ import pytest
 from pyrocket.client.deduplication.listener import Deduplicated
 from pyrocket.client.deduplication.sqlite import VERSION, SqliteMarks
 from pyrocket.client.results import ConsumeResult
-from pyrocket.errors import InvalidInputError, PyrocketError
+from pyrocket.errors import PyrocketError
 from support.payments import payment
 
 _CHILD = """
@@ -68,15 +68,6 @@ def test_a_path_that_cannot_hold_marks_is_an_error(tmp_path, monkeypatch, path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PyrocketError) as error:
         SqliteMarks(path, group="billing")
-    assert error.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("group", "code"), [("", "DEDUPLICATION_GROUP"), (None, "NOT_A_TEXT"), (b"g", "NOT_A_TEXT")]
-)
-def test_an_invalid_group_is_an_error(tmp_path, group, code):
-    with pytest.raises(InvalidInputError) as error:
-        SqliteMarks(tmp_path / "marks.db", group=group)
     assert error.value.code == code
 
 

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 
 import pytest
-from pyrocket.client.deduplication.listener import EXPIRE_EVERY, Deduplicated
+from pyrocket.client.deduplication.listener import Deduplicated
 from pyrocket.client.deduplication.transaction import TransactionMarks
 from pyrocket.client.results import ConsumeResult
 from pyrocket.errors import InvalidInputError, PyrocketError
@@ -85,31 +85,6 @@ def test_a_partial_success_rolls_back_the_whole_batch(shop):
     shop.answer = ConsumeResult.success_up_to(0)
     assert shop.consume("a", "b") == ConsumeResult.RECONSUME_LATER
     assert shop.paid() == []
-
-
-def test_a_mark_that_has_expired_is_replaced(shop):
-    shop.consume("a")
-    shop.clock.now += KEEP_MS - 1
-    shop.consume("a")
-    assert shop.paid() == ["a"]
-    shop.clock.now += 1
-    shop.consume("a")
-    assert shop.paid() == ["a", "a"]
-
-
-def test_expired_marks_are_deleted_while_messages_are_consumed(shop):
-    shop.consume(*(f"old-{number}" for number in range(EXPIRE_EVERY)))
-    shop.clock.now += KEEP_MS
-    shop.consume(*(f"new-{number}" for number in range(EXPIRE_EVERY)))
-    assert shop.store.expire(shop.clock(), 10_000) == 0
-    assert shop.store.expire(shop.clock() + KEEP_MS, 600) == 600
-
-
-def test_the_same_key_in_another_group_is_not_a_duplicate(shop):
-    shop.consume("a")
-    other = TransactionMarks(shop.connection, group="shipping")
-    Deduplicated(shop, store=other)([payment("a")])
-    assert shop.paid() == ["a", "a"]
 
 
 def test_keys_that_differ_only_in_case_or_length_are_different(shop):

@@ -69,6 +69,7 @@ def beat(**starts):
     return Heartbeat("c1", "i1", [data])
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_a_heartbeat_stores_starts_and_tells_members_from_new_clients(at):
     async def use(transport, name, queue):
         before = await transport.group_starts(name, "billing")
@@ -87,6 +88,7 @@ def test_a_heartbeat_stores_starts_and_tells_members_from_new_clients(at):
     assert after.end.time_ms >= after.starts["orders"].time_ms >= before.end.time_ms
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_a_group_starts_at_its_start_or_its_committed_offset(at):
     async def use(transport, name, queue):
         async def start(given=None, of=queue):
@@ -105,6 +107,7 @@ def test_a_group_starts_at_its_start_or_its_committed_offset(at):
     assert run(at, use) == [0, 3, 1, 0, 3, 0, 3]
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 def test_locked_queues_are_returned_with_whether_they_were_locked_before(at):
     async def use(transport, name, queue):
         both = [queue, MessageQueue("orders", name, 1)]
@@ -119,6 +122,7 @@ def test_locked_queues_are_returned_with_whether_they_were_locked_before(at):
     assert other == {}
 
 
+@pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
 @pytest.mark.parametrize(("name", "similar"), [("order", ["orders"]), ("zzz", [])])
 def test_similar_topics_are_those_of_users(at, name, similar):
     async def use(transport, broker, queue):

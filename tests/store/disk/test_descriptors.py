@@ -12,6 +12,7 @@ from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.full_store import copied, descriptors, error_of, make_full, read, use
 from support.inner import inner
+from support.shares import share
 from support.stores import SMALL, bodies, filled, log_files, scan
 
 TIMES = 5
@@ -104,7 +105,7 @@ def test_a_file_that_another_process_deleted_is_closed(tmp_path):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ENOSPC])
+@pytest.mark.parametrize("number", share([errno.EIO, errno.ENOMEM, errno.ENOSPC], 1))
 @pytest.mark.parametrize("name", ["fstat", "pread", "pwrite", "fsync", "rename", "set_blocking"])
 def test_a_failed_operation_leaves_no_descriptor(path, monkeypatch, name, number):
     def refuse(*_, **__):

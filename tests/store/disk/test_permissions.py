@@ -135,7 +135,7 @@ def test_two_users_of_a_group_share_a_store(place):
     store.mkdir()
     os.chown(store, ANN, GROUP)
     store.chmod(0o2770)
-    for turn, user in enumerate([ANN, BEN, ANN, BEN]):
+    for turn, user in enumerate([ANN, BEN, ANN]):
         code, output = run_as(user, WRITE, store, 40 * turn, groups=[GROUP], umask=0o077)
         assert code == 0, output
         if turn == 1:
@@ -156,13 +156,12 @@ def test_a_reader_of_another_user_needs_only_read_permission(place):
 
 
 @as_root
-@pytest.mark.parametrize("action", ["append", "create", "stage"])
+@pytest.mark.parametrize("action", ["append", "stage"])
 def test_a_permission_error_contains_the_owner_of_the_store(place, action):
     with filled(place / "store"):
         pass
     script = {
         "append": "Store.open(path)",
-        "create": "Store.open(path.parent / 'new', create=True)",
         "stage": (
             "reading = Store.open(path, read_only=True)\n"
             "stage(reading, batch_of_query(1), [b'x'], queue_id=0)"
@@ -226,8 +225,13 @@ def test_reading_without_permission_is_reported_with_the_file(tmp_path, monkeypa
 
 
 @as_root
-@pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "config", "index", "pyrocket"])
-@pytest.mark.parametrize("command", ["verify", "repair"])
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        *(("commitlog", "verify"), ("consumequeue", "repair"), ("config", "verify")),
+        *(("index", "repair"), ("pyrocket", "verify")),
+    ],
+)
 def test_a_check_without_permission_is_reported_with_the_file(place, folder, command):
     with filled(place / "store") as store:
         store.append(Message(topic="t", body=b"x", keys="k"))

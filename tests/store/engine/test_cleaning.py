@@ -13,7 +13,7 @@ from pyrocket.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from support.shares import STEPS
+from support.shares import FEW_STEPS
 from support.stores import (
     batch,
     filled,
@@ -155,7 +155,7 @@ def test_a_manual_cleaning_needs_a_limit(aged):
             aged.clean(dry_run=dry_run)
 
 
-@pytest.mark.parametrize("limit", [float("nan"), -1, -0.5, True, False, "5"])
+@pytest.mark.parametrize("limit", [float("nan"), -1, True])
 @pytest.mark.parametrize("name", ["hours", "total_bytes"])
 def test_a_cleaning_without_a_limit_deletes_nothing(aged, path, name, limit):
     before = log_files(path)
@@ -188,7 +188,7 @@ def failing(*_):
     raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize("every", STEPS)
+@pytest.mark.parametrize("every", FEW_STEPS)
 @pytest.mark.parametrize("booted", [False, True])
 def test_a_cleaning_killed_at_any_step_leaves_a_consistent_store(
     tmp_path, clock, monkeypatch, booted, every

@@ -9,8 +9,6 @@ from pyrocket import StoreConfig
 from pyrocket.errors import (
     InvalidInputError,
     OffsetOutOfRangeError,
-    QueueNotFoundError,
-    TopicNotFoundError,
 )
 from support.stores import batch, filled, message, numbered
 
@@ -57,23 +55,6 @@ def test_messages_of_a_removed_queue_are_read_by_queue_id(two_queues):
     two_queues.topics.update("t", read_queues=1, write_queues=1)
     assert len(places(two_queues.messages("t"))) == 100
     assert len(places(two_queues.messages("t", 1))) == 40
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (("other",), TopicNotFoundError),
-        (("t", 2), QueueNotFoundError),
-        (("t", 0, 101), OffsetOutOfRangeError),
-        (("t", 0, 0, 101), OffsetOutOfRangeError),
-        (("t", 0, 5, 4), OffsetOutOfRangeError),
-        (("t", "0"), InvalidInputError),
-        (("t", 0, 1.5), InvalidInputError),
-    ],
-)
-def test_invalid_ranges_are_rejected_by_the_call(two_queues, arguments, error):
-    with pytest.raises(error):
-        two_queues.messages(*arguments)
 
 
 def test_offsets_without_a_queue_are_rejected(two_queues):

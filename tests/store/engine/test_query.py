@@ -8,14 +8,12 @@ from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import (
     InvalidInputError,
-    MessageIdError,
     MessageNotFoundError,
-    StoreDamagedError,
 )
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.keys.key_index import KeyIndex
 from support.keyed import limit_index
-from support.stores import SMALL, batch, message, numbered, overwrite, reboot
+from support.stores import SMALL, batch, message, numbered, overwrite
 
 HALF, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
 
@@ -78,31 +76,9 @@ def test_other_keys_with_the_same_hash_are_not_returned_or_counted(some):
     assert len(store.lookup.query("t", "Aa", max_messages=20)) == 20
 
 
-def test_topics_are_distinguished(some):
-    store, _ = some([message(topic=topic, keys=["k"]) for topic in ("t", "u", "t")])
-    assert [len(store.lookup.query(topic, "k")) for topic in ("t", "u", "v")] == [2, 1, 0]
-
-
 def test_a_message_with_the_same_key_twice_is_found_once(some):
     store, _ = some([message(b"x", keys=["k", "k"])])
     assert bodies(store.lookup.query("t", "k")) == [b"x"]
-
-
-def test_the_time_range_is_exact_to_the_millisecond(open_store, clock):
-    store, start = open_store(), clock.now
-    for at in range(40):
-        store.append(message(b"%d" % at, keys=["k"]))
-        clock.now += 700
-    for _ in range(2):
-        window = {"begin_ms": start + 7000, "end_ms": start + 14_000}
-        assert bodies(store.lookup.query("t", "k", **window)) == [
-            b"%d" % at for at in range(10, 21)
-        ]
-        assert bodies(store.lookup.query("t", "k", begin_ms=start + 7001))[0] == b"11"
-        assert bodies(store.lookup.query("t", "k", end_ms=start + 6999))[-1] == b"9"
-        assert store.lookup.query("t", "k", begin_ms=start + 100_000) == []
-        store.close()
-        store = open_store()
 
 
 def test_the_index_and_the_log_after_it_are_searched_together(open_store):
@@ -114,28 +90,6 @@ def test_the_index_and_the_log_after_it_are_searched_together(open_store):
     for at in range(1, 9):
         store.append(message(b"%d" % at, keys=["k"]))
         assert bodies(store.lookup.query("t", "k")) == [b"%d" % one for one in range(at + 1)]
-
-
-def test_appended_messages_are_found_by_another_process(open_store):
-    store, reader = open_store(), open_store(read_only=True)
-    for at in range(5):
-        store.append(message(b"%d" % at, keys=["k"]))
-        assert bodies(reader.lookup.query("t", "k"))[-1] == b"%d" % at
-    store.close()
-    assert len(reader.lookup.query("t", "k")) == 5
-
-
-@pytest.mark.parametrize(
-    "msg_id", ["", "x", "7F00000100002A9F", "G" * 32, "7F00000100002A9F" * 3, " " * 32]
-)
-def test_an_invalid_id_is_rejected(store, msg_id):
-    with pytest.raises(MessageIdError) as caught:
-        store.lookup.by_offset_id(msg_id)
-    assert caught.value.code == "MESSAGE_ID_ILLEGAL"
-    store.append(message())
-    with pytest.raises(MessageNotFoundError) as caught:
-        store.lookup.by_id("t", msg_id)
-    assert caught.value.code == "MESSAGE_NOT_FOUND"
 
 
 def test_ids_without_a_message_are_not_found(some):
@@ -168,18 +122,6 @@ def test_unpublished_messages_are_not_found(open_store, path):
     assert len(store.lookup.query("t", "k")) == 1
     with pytest.raises(MessageNotFoundError):
         store.lookup.by_offset_id(sent.offset_msg_id[:16] + end.to_bytes(8, "big").hex())
-
-
-def test_a_damaged_message_is_reported(open_store, path):
-    store = open_store()
-    sent = store.append(message(b"x" * 50, keys=["k"]))
-    store.close()
-    overwrite(path / "commitlog" / f"{4096:020d}", b"!", sent.physical_offset - 4096 + 90)
-    reader = open_store(read_only=True)
-    with pytest.raises(StoreDamagedError, match="checksum"):
-        reader.lookup.query("t", "k")
-    with pytest.raises(StoreDamagedError, match="checksum"):
-        reader.lookup.by_offset_id(sent.offset_msg_id)
 
 
 def test_index_items_of_expired_messages_are_skipped(open_store, path):
@@ -223,22 +165,3 @@ def test_queries_miss_no_message_while_a_writer_appends_and_indexes(open_store):
         thread.join()
     assert not faults
     assert KeyIndex(Layout(store.path), Geometry(3, 2000)).names(), "some messages were indexed"
-
-
-def test_a_crashed_store_is_queried_without_a_recovery(open_store, path):
-    """The key index may be incomplete, so it is not used; the log ends before the torn record."""
-    store = open_store()
-    for number in range(30):
-        store.append(message(b"%d" % number, keys=["k"]))
-    last = store.read("t", 0, 29)[0]
-    store.close()
-    for file in (path / "index").iterdir():
-        data = file.read_bytes()
-        file.write_bytes(data[:40] + bytes(len(data) - 40))
-    (path / "abort").touch()
-    at = last.physical_offset % 4096
-    log = path / "commitlog" / f"{last.physical_offset - at:020d}"
-    overwrite(log, bytes(20), at + last.store_size - 20)
-    reboot(path)
-    reader = open_store(read_only=True)
-    assert len(reader.lookup.query("t", "k")) >= 29

@@ -25,23 +25,6 @@ def java(request, tmp_path):
         one.close()
 
 
-def test_messages_of_a_broker_are_found_by_key_and_by_id(java):
-    store = java(CLEAN)
-    for number in range(25):
-        (found,) = store.lookup.query("TopicTest", f"ORDER{number}")
-        assert found.body == b"hello%d" % number
-        assert found in store.lookup.query("TopicTest", found.msg_id)
-        offset_id = f"7F00000100002A9F{found.physical_offset:016X}"
-        assert store.lookup.by_offset_id(offset_id) == found
-        assert store.lookup.by_id("TopicTest", offset_id) == found
-    assert len(store.lookup.query("TopicTest", "K2")) == 25
-    assert store.lookup.query("TopicTest", "ORDER25") == []
-    times = [one.store_timestamp for one in store.lookup.query("TopicTest", "K2")]
-    window = {"begin_ms": times[5], "end_ms": times[9]}
-    expected = [time for time in times if times[5] <= time <= times[9]]
-    assert [m.store_timestamp for m in store.lookup.query("TopicTest", "K2", **window)] == expected
-
-
 def test_half_and_delayed_messages_are_found_under_their_system_topics(java):
     store = java(CLEAN)
     (committed,) = [m for m in store.read("TopicTest", 0, 13) if m.body == b"half"]

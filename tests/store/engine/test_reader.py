@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import SCAN_COLUMNS, PyrocketError, Store
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
-from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from support.slices import span_of
 from support.stores import (
     SMALL,
@@ -43,19 +43,6 @@ def test_offsets_outside_the_queue_are_rejected_with_its_range(forty, offset):
     with pytest.raises(OffsetOutOfRangeError, match="0 to 40") as caught:
         forty.read("t", 0, offset)
     assert caught.value.code == "OFFSET_OUT_OF_RANGE"
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 41), (5, 4), (41, 41)])
-def test_scan_rejects_a_bad_range_before_the_first_batch(forty, start, end):
-    with pytest.raises(OffsetOutOfRangeError):
-        forty.scan("t", 0, start, end)
-
-
-def test_scan_rejects_unknown_columns_before_the_first_batch(forty):
-    for columns in (["nope"], []):
-        with pytest.raises(SchemaError) as caught:
-            forty.scan("t", 0, 0, 1, columns)
-        assert caught.value.code == "COLUMN_UNKNOWN"
 
 
 @pytest.mark.parametrize("queue_id", [-1, 1])

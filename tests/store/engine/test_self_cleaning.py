@@ -1,17 +1,14 @@
 """A store with a retention is cleaned by its writers."""
 
-import json
 import os
 import time
 from contextlib import suppress
 
 import pytest
-from click.testing import CliRunner
 from pyrocket import Retention, Store
 from pyrocket.disk import io
 from pyrocket.engine.cleaner import local_hour
 from pyrocket.errors import StoreUnavailableError
-from pyrocket.tools.cli import main
 from support.inner import inner
 from support.sinks import numbered, publish, stage, staged_files
 from support.stores import SMALL, bodies, log_files, message, scan, set_disk_usage
@@ -165,14 +162,6 @@ def test_abandoned_staged_files_are_deleted_with_the_next_append(left_over, path
     assert staged_files(path) == [younger.name]
 
 
-def test_a_service_thread_deletes_abandoned_staged_files(left_over, path):
-    with tended(left_over).run_services():
-        until = time.monotonic() + 60
-        while staged_files(path):
-            assert time.monotonic() < until, "nothing has been cleaned"
-            time.sleep(0.01)
-
-
 def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, path):
     """A manual cleaning looks for such files even if a writer did so a moment ago."""
     before = staged_files(path)
@@ -184,21 +173,6 @@ def test_a_manual_cleaning_deletes_and_counts_abandoned_staged_files(left_over, 
     done = left_over.clean(hours=1000)
     assert (done.staged_files, done.staged_bytes) == (1, planned.staged_bytes)
     assert done.staged_bytes > 0
-    assert staged_files(path) == []
-
-
-def test_the_command_clean_reports_abandoned_staged_files(path):
-    with Store.open(path, create=True) as store:
-        left = stage(store, numbered(7, identity="gone"), [b"lost"])
-    os.utime(path / "pyrocket" / "staging" / left.name, (0, 0))
-    dry = CliRunner().invoke(
-        main, ["store", "clean", "--path", str(path), "--hours", "1", "--dry-run"]
-    )
-    assert "1 file of rows that were never published" in dry.output
-    done = CliRunner().invoke(
-        main, ["store", "clean", "--path", str(path), "--hours", "1", "--json"]
-    )
-    assert json.loads(done.stdout)["stagedFiles"] == 1
     assert staged_files(path) == []
 
 

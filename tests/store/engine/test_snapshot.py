@@ -111,21 +111,6 @@ def test_a_log_with_only_messages_of_deleted_topics_is_copied(path, target):
         assert copy.append(message()).queue_offset == 40
 
 
-def test_source_and_copy_are_independent(source, target):
-    source.snapshot(target)
-    before = all_bodies(source)
-    with Store.open(target) as copy:
-        copy.append_batch(batch(numbered(60, first=900), 0), topic="t")
-        copy.topics.delete("u")
-        copy.clean(hours=0)
-        assert all_bodies(source) == before
-        source.append_batch(batch(numbered(60, first=500), 0), topic="t")
-        assert b"000500" in b"".join(bodies(source)[0])
-        assert b"000500" not in b"".join(bodies(copy)[0])
-    for each in (source.path, target):
-        assert verify(each).ok
-
-
 def test_a_recovery_of_the_copy_does_not_change_the_source(source, path, target):
     """A recovery never writes, truncates or rebuilds shared files."""
     source.snapshot(target)
@@ -258,13 +243,6 @@ def test_a_snapshot_fails_if_topics_change_during_every_attempt(source, target, 
     assert failure.value.code == "SNAPSHOT_DISTURBED"
     assert failure.value.remedy
     assert list(target.parent.glob(f"*{target.name}*")) == []
-
-
-def test_a_store_whose_topics_are_all_deleted_is_copied(source, target):
-    for topic in ("t", "u"):
-        source.topics.delete(topic)
-    source.snapshot(target)
-    assert not verify(target).findings
 
 
 def test_an_empty_store_is_copied(path, target):

@@ -231,7 +231,7 @@ def test_a_long_list_of_conditions_does_not_exceed_the_nesting_limit():
     assert not is_true(sql, {"a": "5000"})
 
 
-@settings(max_examples=120 * TIMES, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60 * TIMES, suppress_health_check=[HealthCheck.filter_too_much])
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
 def test_evaluation_by_columns_and_by_single_messages_has_the_same_results(sql, rows):
     try:
@@ -242,7 +242,7 @@ def test_evaluation_by_columns_and_by_single_messages_has_the_same_results(sql, 
 
 
 @given(EXPRESSIONS, st.lists(PROPERTIES, max_size=6))
-@settings(max_examples=60 * TIMES)
+@settings(max_examples=30 * TIMES)
 def test_messages_excluded_by_tags_codes_do_not_match(sql, rows):
     try:
         where = MessageFilter.parse(sql=sql)

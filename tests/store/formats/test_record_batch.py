@@ -154,11 +154,6 @@ def test_errors_have_the_row_number_within_the_slice():
         encode(with_properties_of(32768, before=3).slice(2))
 
 
-def test_a_body_of_the_maximum_size_is_encoded():
-    _, (record,) = encode(pa.RecordBatch.from_pydict({"body": [b"b" * 4 * 1024 * 1024]}))
-    assert len(decode_record(record).to_message().body) == 4 * 1024 * 1024
-
-
 def test_placing_changes_only_offsets_and_store_time():
     columns = check_send_batch(pa.RecordBatch.from_pydict({"body": [b"a", b"bb"]}))
     queues, ids = np.zeros(2, np.int32), pa.array(["1", "2"])
@@ -170,7 +165,3 @@ def test_placing_changes_only_offsets_and_store_time():
     ]
     late = [*range(20, 36), *range(56, 64)]
     assert changed == [start + at for start in batch.bounds[:-1].tolist() for at in late]
-
-
-def test_a_batch_without_rows_is_encoded_to_nothing():
-    assert encode(sent_batch([])) == ([], [])

@@ -187,23 +187,6 @@ def test_flipped_bits_are_reported_or_do_not_change_fields_known_from_the_queue_
 
 
 @given(slices(), st.data())
-def test_overwritten_bytes_are_reported_or_do_not_change_fields_known_from_the_queue_entry(
-    piece, data
-):
-    junk = data.draw(st.one_of(st.binary(min_size=1, max_size=50), st.just(bytes(60))))
-    at = data.draw(st.integers(0, len(piece.data) - 1))
-    broken = (piece.data[:at] + junk)[: len(piece.data)]
-    check_damaged(piece, broken + piece.data[len(broken) :])
-
-
-@given(slices(), st.data())
-def test_truncated_slice_is_damaged(piece, data):
-    length = data.draw(st.integers(0, piece.starts[-1] + piece.sizes[-1] - 1))
-    with pytest.raises(StoreDamagedError):
-        decode(piece, ["body"], data=piece.data[:length])
-
-
-@given(slices(), st.data())
 def test_a_changed_body_is_detected_by_its_checksum(piece, data):
     which = data.draw(st.integers(0, len(piece.records) - 1))
     start, record = piece.starts[which], piece.records[which]

@@ -32,7 +32,7 @@ UNTRUSTED = {"clean": reboot, "unclean": reboot}
 TRUSTED = {"same boot": bool, "next boot": next_boot}
 """What happens after a clean shutdown; the shared state stays valid."""
 
-UNCLEAN = [pytest.param("clean", marks=pytest.mark.slow), "unclean"]
+UNCLEAN = [pytest.param("clean", marks=pytest.mark.heavy), "unclean"]
 """For tests of each byte. Queues are rebuilt in the same way after both kinds of shutdown."""
 
 
@@ -89,14 +89,14 @@ def test_one_queue_deleted(closed):
     check(closed)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 5, 29])
+@pytest.mark.parametrize("kept", [1, 29])
 def test_queue_lost_its_last_files(closed, kept):
     for file in queue_files(closed)[kept:]:
         file.unlink()
     check(closed)
 
 
-@pytest.mark.parametrize("kept", [0, 20, 59, 100, 199])
+@pytest.mark.parametrize("kept", [0, 59])
 def test_queue_is_short(closed, kept):
     overwrite(queue_files(closed)[-1], bytes(200 - kept), kept)
     check(closed)
@@ -112,7 +112,7 @@ def test_queue_is_ahead_of_the_log(image):
     check(image)
 
 
-@pytest.mark.parametrize("garbage", [b"\xff" * 200, bytes(range(200)), b"\x00\x01" * 100])
+@pytest.mark.parametrize("garbage", [b"\xff" * 200, b"\x00\x01" * 100])
 def test_tail_of_a_queue_is_garbage(image, garbage):
     last = queue_files(image)[-1]
     last.with_name(f"{int(last.name) + 200:020d}").write_bytes(garbage)
@@ -121,7 +121,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", share(range(24, 45), 4))
+@pytest.mark.parametrize("at", share(range(24, 45), 3))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """The garbage begins at any byte, so the entry before it may have a wrong size or tags code."""
     file = queue_files(image)[-2]
@@ -132,7 +132,7 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", share(range(20), 5))
+@pytest.mark.parametrize("at", share(range(20), 4))
 def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
     file = queue_files(image)[-2]
     good = file.read_bytes()
@@ -214,7 +214,7 @@ def test_a_queue_that_ends_before_its_recorded_deletion_reassigns_no_offset(path
         assert store.append(message(b"next")).queue_offset == 12
 
 
-@pytest.mark.parametrize("kept", [0, 1, 29])
+@pytest.mark.parametrize("kept", [0, 29])
 def test_a_queue_that_lost_files_after_a_kill_reassigns_no_offset(killed, kept):
     for file in queue_files(killed)[kept:]:
         file.unlink()

@@ -16,7 +16,7 @@ from pyrocket.log import salvage
 from pyrocket.log.salvage import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from support.shares import STEPS
+from support.shares import FEW_STEPS
 from support.stores import (
     SMALL,
     batch,
@@ -339,7 +339,7 @@ def test_a_repair_skips_many_damaged_messages_with_and_without_the_files_of_thei
     assert readable(path) == {**left, DURABLE: b"on"}
 
 
-@pytest.mark.parametrize("every", STEPS)
+@pytest.mark.parametrize("every", FEW_STEPS)
 def test_a_repair_that_is_killed_while_it_skips_damage_is_repeated(path, monkeypatch, every):
     damage(path, 10, 40)
     reboot(path)

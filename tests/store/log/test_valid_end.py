@@ -7,7 +7,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import FLUSHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreDamagedError
-from support.shares import STEPS
+from support.shares import FEW_STEPS
 from support.stores import (
     SMALL,
     batch,
@@ -37,7 +37,7 @@ def file_of(path, offset):
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("every", STEPS)
+@pytest.mark.parametrize("every", FEW_STEPS)
 def test_torn_tail_is_truncated_at_every_byte_of_the_last_record(path, open_store, every):
     last = crashed(path, count=21, body_bytes=20)
     file, at = file_of(path, last.physical_offset)

@@ -200,22 +200,6 @@ def test_invalid_topic_entry_is_damage(layout, clock, entry):
         Topics(layout, clock).all()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"ids":[]}', '{"ended":{"t":{"x":1}}}', "\xff"])
-def test_error_names_a_corrupt_file_of_topic_ids(layout, clock, text):
-    layout.own.mkdir()
-    layout.topic_ids.write_bytes(text.encode("latin-1"))
-    topics = Topics(layout, clock)
-    for use in (topics.all, lambda: topics.ended_at("t", 0), lambda: topics.save_ends({"t": {}})):
-        with pytest.raises(StoreDamagedError, match=r"pyrocket/topics\.json"):
-            use()
-
-
-def test_host_names_are_valid_topic_names(layout, clock):
-    entry = '"host.local":{"perm":7,"readQueueNums":1,"writeQueueNums":1}'
-    layout.config("topics").write_text(f'{{"topicConfigTable":{{{entry}}}}}')
-    assert Topics(layout, clock).all() == {"host.local": TopicConfig("host.local", 1, 1, 7)}
-
-
 def test_saving_the_delay_offset_of_a_level_changes_only_this_level(layout):
     text = copy_of_java(layout, "delayOffset")
     offsets = DelayOffsets(layout)
@@ -300,16 +284,6 @@ def test_a_json_file_that_lacks_its_table_is_damaged_and_its_backup_is_read(
     copied.config_backup(name).unlink()
     with pytest.raises(StoreDamagedError, match="it is JSON, but has no object"):
         table.read()
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_table_that_is_not_an_object_is_damage(copied, name):
-    key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
-    copied.config_backup(name).unlink()
-    for value in ("null", "[]", "5", '"x"'):
-        copied.config(name).write_text(f'{{"{key}":{value}}}')
-        with pytest.raises(StoreDamagedError, match=rf"has no object '{key}'"):
-            TABLES[name](copied).read()
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -68,11 +68,6 @@ def test_a_group_can_be_created_without_a_commit(queues):
     assert queues.groups.get("g") == GroupConfig("g")
 
 
-def test_an_empty_commit_does_nothing(queues, path):
-    assert queues.groups.commit("g", "t", {}) == {}
-    assert not (path / "config/subscriptionGroup.json").exists()
-
-
 def test_a_late_commit_is_ignored(queues, path):
     queues.groups.commit("g", "t", {0: 7, 1: 1})
     assert queues.groups.commit("g", "t", {0: 5, 1: 2}) == {0: 7, 1: 2}
@@ -151,13 +146,6 @@ def test_a_reset_to_a_time_starts_at_the_first_message_stored_then_or_later(queu
     assert groups.reset("g", "t", AtTime(clock.now)) == {0: 10, 1: 5, 2: 0}
     assert groups.reset("g", "t", AtTime(clock.now + 1)) == {0: 10, 1: 9, 2: 0}
     assert groups.reset("g", "t", AtTime(0)) == {0: 0, 1: 0, 2: 0}
-
-
-@pytest.mark.parametrize("to", ["first", 5, None])
-def test_an_invalid_reset_is_rejected(queues, to):
-    with pytest.raises(InvalidInputError) as caught:
-        queues.groups.reset("g", "t", to)
-    assert caught.value.code == "RESET_PLACE"
 
 
 def test_the_queues_of_a_recreated_topic_start_at_the_old_ends(queues):

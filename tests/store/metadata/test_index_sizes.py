@@ -136,12 +136,3 @@ def test_index_sizes_of_a_store_of_an_older_version_are_saved_by_its_next_writer
     store.close()
     (file,) = (path / "index").iterdir()
     assert file.stat().st_size == Geometry(7, 9).file_bytes
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [{"index_slots": 0}, {"index_items": 1}, {"index_slots": 2**29}, {"index_items": 2**27}],
-)
-def test_invalid_sizes_are_rejected(sizes):
-    with pytest.raises(OptionError, match="index_items"):
-        StoreConfig(**sizes)

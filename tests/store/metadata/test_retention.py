@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Retention, Store
-from pyrocket.errors import StoreDamagedError, StoreReadOnlyError, StoreUnavailableError
+from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.tools.verify.verify import verify
 from support.sinks import numbered, stage
 from support.stores import SMALL, batch, bodies, log_files, message, set_disk_usage
@@ -82,12 +82,6 @@ def test_a_limit_of_bytes_deletes_nothing_by_age(path, clock):
     limit = 3 * SMALL.log_file_bytes
     filled(path, clock, retention=Retention(hours=None, total_bytes=limit)).close()
     assert write_late(path, clock, 10_000) == 3
-
-
-def test_a_reader_cannot_set_a_retention(path, clock):
-    filled(path, clock).close()
-    with Store.open(path, read_only=True) as store, pytest.raises(StoreReadOnlyError):
-        store.set_retention(KEPT)
 
 
 def test_a_manual_cleaning_uses_the_retention(path, clock):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 
 import pytest
 from golden.java import CLEAN, GOLDEN, check_test_topic
@@ -9,6 +10,7 @@ from pyrocket import Store, StoreConfig
 from pyrocket.errors import StoreDamagedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.shares import share
 from support.stores import SMALL, bodies, filled, log_files, message, queue_files, snapshot
 
 CONFIG = SMALL.with_sizes(log_file_bytes=8192)
@@ -39,8 +41,7 @@ def open_error(path, **options):
     return caught.value
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize(("number", "length"), share(list(product(range(4), LENGTHS)), 7), ids=str)
 def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, number, length):
     """In an earlier version, such a file determined the size if the file system listed it first."""
     file = log_files(bare)[number]
@@ -64,8 +65,9 @@ def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, numb
     assert saved(bare)["logFileBytes"] == 8192
 
 
-@pytest.mark.parametrize("length", LENGTHS[1:])
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("number", "length"), share(list(product(range(4), LENGTHS[1:])), 5), ids=str
+)
 def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
     file = log_files(bare)[number]
     truncate(file, length)
@@ -76,8 +78,9 @@ def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
             list(store.scan("t", 0, 0, 150, ["body"]))
 
 
-@pytest.mark.parametrize("length", [0, 20, 100, 150])
-@pytest.mark.parametrize("number", [0, 1, 14])
+@pytest.mark.parametrize(
+    ("number", "length"), share(list(product([0, 1, 14], [0, 20, 100, 150])), 5), ids=str
+)
 def test_a_repair_rebuilds_a_queue_file_of_wrong_length_with_the_size_of_the_other_files(
     bare, number, length
 ):

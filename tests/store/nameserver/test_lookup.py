@@ -5,11 +5,11 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from pyrocket.errors import OptionError, PyrocketError, TransportError
+from pyrocket.errors import OptionError, TransportError
 from pyrocket.remote.lookup import AddressUrl, RouteLookup, parse_addresses
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import BrokerData, QueueData, Registration, TopicData
-from support import broker_process, name_server
+from support import name_server
 
 ORDERS = TopicData("orders", 4, 2, 6, message_type="FIFO")
 
@@ -117,16 +117,6 @@ def test_the_last_route_remains_in_use_while_no_name_server_answers(clock):
     lookup.close()
 
 
-def test_a_broker_is_not_a_name_server(clock, tmp_path):
-    with (
-        broker_process.running(tmp_path / "store") as (_, found),
-        looking(found.listen, clock) as lookup,
-        pytest.raises(PyrocketError) as caught,
-    ):
-        lookup.route("orders")
-    assert caught.value.code == "PROTOCOL_UNKNOWN"
-
-
 @contextmanager
 def published(state):
     """Publish `state["text"]` at a URL; without it, the reply is an error."""
@@ -172,18 +162,6 @@ def test_the_addresses_at_a_url_are_read_every_2_minutes(clock):
         assert addresses.current() == ("c:3",)
         with pytest.raises(TransportError, match="cannot be read"):
             AddressUrl(url, clock).current()
-
-
-def test_a_client_follows_the_addresses_at_a_url(clock):
-    with ExitStack() as stack:
-        one, two = (stack.enter_context(name_server.serving(table_with(n))) for n in ("a", "b"))
-        state = {"text": one}
-        url = stack.enter_context(published(state))
-        lookup = stack.enter_context(looking(AddressUrl(url, clock), clock))
-        assert brokers(lookup) == ["a"]
-        state["text"] = two
-        clock.seconds += 120
-        assert brokers(lookup) == ["b"]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "a:1", ""])

@@ -12,6 +12,7 @@ from pyrocket.server.nameserver.registration import RegisteredTopics
 from pyrocket.wire.channel import Credentials
 from support import broker_process, name_server, rocketmq_python
 from support.certificates import write_certificate
+from support.commands import run
 from support.name_server import ask, wait_until
 from support.rocketmq_stub import Stub, resource
 
@@ -93,17 +94,19 @@ def test_a_change_of_topics_is_registered_at_once_and_a_clean_stop_unregisters(m
         assert brokers(address) == {}
 
 
-def test_a_second_primary_with_the_same_name_does_not_start(make, tmp_path):
+def test_a_second_primary_and_a_broker_of_another_server_do_not_start(make, tmp_path):
     with name_server.running() as (_, address):
         flags = ("--nameserver", address, "--listen", "127.0.0.1:0")
         with broker_process.running(make("a"), *flags) as (_, found):
             wait_until(lambda: brokers(address), 20)
-            second = broker_process.start(tmp_path / "other", *flags, "--broker-name", "a")
-            _, errors = second.communicate(timeout=60)
-            assert second.returncode == 2
-            assert "[BROKER_NAME_TAKEN]" in errors
-            assert found.listen[0] in errors
+            second = run("broker", tmp_path / "other", *flags, "--broker-name", "a")
+            assert second.exit_code == 2
+            assert "[BROKER_NAME_TAKEN]" in second.stderr
+            assert found.listen[0] in second.stderr
             assert brokers(address) == {"a": found.listen[0]}
+            other = run("broker", make("b"), "--listen", "127.0.0.1:0", "-n", found.listen[0])
+            assert other.exit_code == 2
+            assert "is not a name server" in other.stderr
 
 
 def test_a_broker_starts_without_a_reachable_name_server(make):
@@ -134,10 +137,9 @@ def test_a_broker_registers_over_tls_with_its_credentials(make, tmp_path):
             registered = {"a": found.listen[0]}
             wait_until(lambda: brokers(address, credentials=root) == registered, 20)
         secret.write_text("another secret")
-        refused = broker_process.start(make("b"), "--listen", "127.0.0.1:0", *flags)
-        _, errors = refused.communicate(timeout=60)
-        assert refused.returncode == 2
-        assert "[UNAUTHENTICATED]" in errors
+        refused = run("broker", make("b"), "--listen", "127.0.0.1:0", *flags)
+        assert refused.exit_code == 2
+        assert "[UNAUTHENTICATED]" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -151,20 +153,10 @@ def test_a_broker_registers_over_tls_with_its_credentials(make, tmp_path):
     ],
 )
 def test_a_broker_with_invalid_name_server_settings_does_not_start(tmp_path, flags, code):
-    process = broker_process.start(tmp_path / "store", *flags)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert f"[{code}]" in errors.splitlines()[0]
+    done = run("broker", tmp_path / "store", *flags)
+    assert done.exit_code == 2
+    assert f"[{code}]" in done.stderr.splitlines()[0]
     assert not (tmp_path / "store").exists()
-
-
-def test_a_broker_does_not_start_if_its_name_server_is_another_server(make):
-    with broker_process.running(make("a")) as (_, found):
-        flags = ("--listen", "127.0.0.1:0", "-n", found.listen[0])
-        process = broker_process.start(make("b"), *flags)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 2
-        assert "is not a name server" in errors
 
 
 def assigned(found, port):
@@ -201,6 +193,7 @@ def test_a_message_type_is_registered(make):
         assert topics.current().data_version > first.data_version
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(
     importlib.util.find_spec("rocketmq") is None, reason="needs rocketmq-python-client"
 )

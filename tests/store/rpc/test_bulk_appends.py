@@ -4,7 +4,6 @@ import itertools
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pyarrow as pa
@@ -18,7 +17,6 @@ from pyrocket.remote import sink as remote_sink
 from pyrocket.remote.client import Client, Timeouts
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.sink import RemoteSink
-from pyrocket.tools.verify.verify import verify
 from pyrocket.wire.descriptors import message_class
 from support.blocks import block_of
 from support.broker import served
@@ -110,12 +108,6 @@ def test_a_remote_append_writes_the_same_messages_as_a_local_append(place, tmp_p
     assert sink.store_id == store.uuid
 
 
-def test_verify_finds_no_fault_after_a_remote_append(place):
-    store, sink = place
-    sink.append(rows())
-    assert set(verify(store.path).counts) <= {"NOT_CLOSED"}
-
-
 def test_the_client_rejects_invalid_rows_and_the_broker_rejects_invalid_records(place):
     store, sink = place
     sink.append(rows())
@@ -126,12 +118,6 @@ def test_the_client_rejects_invalid_rows_and_the_broker_rejects_invalid_records(
         sink.client.call("Append", topics={"orders": 4}, records=[block_of(record(queue_id=9))])
     assert caught.value.code == "QUEUE_NOT_FOUND"
     assert store.position().published == end
-
-
-def test_an_append_of_a_batch_without_rows_succeeds(place):
-    _, sink = place
-    result = sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="orders")
-    assert (result.rows, result.bytes) == (0, 0)
 
 
 def test_a_missing_topic_is_created_only_with_auto_create_topics(place):
@@ -157,32 +143,6 @@ def test_the_route_is_reloaded_after_a_topic_has_changed(place):
     before = store.max_offset("orders", 0)
     assert sink.append(batch, topic="orders").rows == 8
     assert store.max_offset("orders", 0) == before + 8
-
-
-def test_concurrent_appends_share_fsyncs(tmp_path, monkeypatch):
-    config = StoreConfig(flush="sync")
-    with Store.open(tmp_path / "store", create=True, config=config) as store:
-        store.topics.create("orders")
-        with served(store) as address:
-            client = Client(Connection(address))
-            batch, flushes = pa.record_batch({"body": [b"x"]}), []
-            writer = store._engine.writer
-            flush = writer.flush_as_configured
-
-            def counted():
-                flushes.append(1)
-                time.sleep(0.2)  # Long enough for 16 callers to send again on a busy machine.
-                flush()
-
-            monkeypatch.setattr(writer, "flush_as_configured", counted)
-            with ThreadPoolExecutor(16) as pool:
-                sinks = [RemoteSink(client) for _ in range(16)]
-                done = pool.map(
-                    lambda sink: [sink.append(batch, topic="orders") for _ in range(10)], sinks
-                )
-                assert sum(len(each) for each in done) == 160
-            client.close()
-        assert len(flushes) <= 160 / 8
 
 
 def test_a_full_append_queue_rejects_at_once_and_the_client_retries(place, monkeypatch):

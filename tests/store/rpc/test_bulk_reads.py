@@ -18,18 +18,14 @@ from pyrocket import (
 from pyrocket.broker.source import StoreSource
 from pyrocket.errors import (
     GroupNotFoundError,
-    InvalidInputError,
-    OffsetOutOfRangeError,
-    TopicNotFoundError,
     TransportError,
     UnsupportedError,
 )
 from pyrocket.formats.record_slice import empty_slice
 from pyrocket.formats.wire_block import decode_block, encode_block
-from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.source import RemoteSource
-from pyrocket.values.source import Part
 from pyrocket.wire.blocks import blocks_in, blocks_of
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill, values_of
@@ -94,12 +90,6 @@ def local(store, wanted, **arguments):
     return pa.Table.from_batches(batches)
 
 
-def test_remote_slices_equal_a_local_scan(place):
-    store, client = place
-    wanted = ranges(client)
-    assert read(client, wanted).to_pylist() == local(store, wanted).to_pylist()
-
-
 def test_each_block_has_the_index_of_its_range(place):
     """A read that resumes after a lost connection continues in this range."""
     store, _ = place
@@ -120,14 +110,6 @@ def test_each_block_has_the_index_of_its_range(place):
         assert ranges[at].start <= part.first_offset < ranges[at].end
         rows[at] += len(part)
     assert rows == {at: each.rows for at, each in enumerate(ranges)}
-
-
-def test_a_joined_slice_has_the_requested_order(place):
-    store, client = place
-    wanted = [QueueRange(each.queue, 5, 8) for each in reversed(ranges(client))]
-    joined = RemoteSource(client).joined_slice(wanted)
-    rows = joined.decode_in_order(COLUMNS, verify_crc=True)
-    assert rows.to_pylist() == local(store, wanted).to_pylist()
 
 
 def test_a_joined_slice_without_matching_messages_is_empty(place):
@@ -157,29 +139,6 @@ def test_blocks_contain_no_bytes_of_other_topics(place):
             assert b"secrets" not in block
 
 
-def test_a_joined_slice_is_requested_again_after_a_lost_connection(place, monkeypatch):
-    source = RemoteSource(place[1])
-    lost, stream = [1], Client.stream
-
-    def lossy(client, name, /, **arguments):
-        if lost:
-            lost.pop()
-            raise TransportError("lost", repeat_is_safe=True)
-        return stream(client, name, **arguments)
-
-    monkeypatch.setattr(Client, "stream", lossy)
-    found = source.joined_slice([QueueRange(MessageQueue("orders", "broker-a", 0), 0, 2)])
-    assert len(found) == 2
-    assert not lost
-
-
-def test_a_remote_error_has_the_same_class_as_a_local_error(place):
-    _, client = place
-    with pytest.raises(TopicNotFoundError, match="orders") as caught:
-        bounds(client, "order")
-    assert caught.value.code == "TOPIC_NOT_FOUND"
-
-
 def test_a_scan_that_selects_no_messages_reports_its_progress(place, monkeypatch):
     _, client = place
     monkeypatch.setattr("pyrocket.server.service._WINDOW", 100)
@@ -189,13 +148,6 @@ def test_a_scan_that_selects_no_messages_reports_its_progress(place, monkeypatch
     counted = [decode_block(block, [each.queue], 1).entries for block in blocks]
     assert max(counted) == 100
     assert sum(counted) == each.rows
-
-
-def test_a_range_beyond_the_end_of_the_queue_is_rejected(place):
-    _, client = place
-    each = ranges(client)[0]
-    with pytest.raises(OffsetOutOfRangeError):
-        read(client, [QueueRange(each.queue, each.start, 2**62)])
 
 
 def test_a_long_error_text_is_shortened(tmp_path):
@@ -236,22 +188,6 @@ def test_cancelling_a_stream_during_a_read_logs_no_error(tmp_path, monkeypatch, 
     assert "unexpectedly" not in caplog.text
 
 
-def test_the_error_names_an_unreachable_broker(free_port):
-    client = Client(Connection(f"127.0.0.1:{free_port}"), Timeouts(total=0.5))
-    with pytest.raises(TransportError, match=f"127.0.0.1:{free_port}") as caught:
-        client.call("Topics")
-    assert caught.value.code == "TRANSPORT_FAILED"
-
-
-@pytest.fixture
-def free_port():
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 @pytest.mark.parametrize("cut", [0, 5, 31, 40, -1])
 def test_malformed_blocks_are_rejected(place, cut):
     _, client = place
@@ -264,24 +200,6 @@ def test_malformed_blocks_are_rejected(place, cut):
 def test_a_block_without_records_contains_counts():
     block = decode_block(encode_block(None, entries=7, records=3), [MessageQueue("t", "b", 0)], 1)
     assert (block.entries, block.records, block.part) == (7, 3, None)
-
-
-@pytest.mark.parametrize("view", ["commitlog", "topics", "groups", "scheduled"])
-def test_remote_views_equal_local_views(place, view):
-    store, client = place
-    parts = value(client.call("PlanView", view=view), list[Part])
-    expected = store.views.pending("scheduled") if view == "scheduled" else store.views.plan(view)
-    assert parts == expected
-    if view == "commitlog":
-        columns = ["topic", "queueOffset", "body"]
-        batches = [
-            batch
-            for part in parts
-            for reply in client.stream("ReadView", part=part, columns=columns)
-            for batch in pa.ipc.open_stream(reply)
-        ]
-        rows = [batch for part in parts for batch in store.views.scan(part, columns)]
-        assert pa.Table.from_batches(batches) == pa.Table.from_batches(rows)
 
 
 @pytest.mark.parametrize("after", [0, 1])
@@ -305,17 +223,6 @@ def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, 
     read = pa.Table.from_batches(source.read_view(part, columns, verify_crc=False))
     assert read == pa.Table.from_batches(store.views.scan(part, columns))
     assert cuts[0] < 5 or view == "topics"
-
-
-def test_a_request_with_too_many_values_is_rejected(place):
-    """As Python objects, the values would take many times the memory of the request."""
-    with pytest.raises(InvalidInputError) as caught:
-        place[1].call("Retired", topics=["t"] * 200_001)
-    assert caught.value.code == "REQUEST_TOO_LONG"
-    each = QueueRange(MessageQueue("orders", "broker-a", 0), 0, 1)
-    with pytest.raises(InvalidInputError) as caught:
-        place[1].call("SplitAtBytes", splits=[(each, [1] * 150_000)] * 2)
-    assert caught.value.code == "REQUEST_TOO_LONG"
 
 
 def test_an_unknown_field_is_rejected():

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import grpc
 import pyarrow as pa
 import pytest
-from pyrocket import SinkBatch, Store, StoreConfig
+from pyrocket import SinkBatch, Store
 from pyrocket.errors import (
     MessageError,
     SinkError,
@@ -85,63 +85,6 @@ def test_a_remotely_published_batch_equals_a_locally_published_batch(store, sink
         again = own.publish(BATCH, [staged(own, partition=0), staged(own, first=100, partition=1)])
         assert (again.rows, again.bytes) == (published.rows, published.bytes)
         assert sorted(local.offsets("orders")) == sorted(store.offsets("orders"))
-
-
-def test_a_published_batch_is_dropped_when_it_is_repeated(store, sink):
-    part = staged(sink)
-    sink.publish(BATCH, [part])
-    assert sink.publish(BATCH, [part]).dropped
-    assert sink.publish(BATCH, [staged(sink)]).dropped
-    with pytest.raises(SinkError) as caught:
-        sink.publish(BATCH, [staged(sink, first=7)])
-    assert caught.value.code == "SINK_BATCH_DIFFERS"
-    assert sink.publish(BATCH, [staged(sink, first=7)], on_difference="drop").dropped
-    assert bodies(store) == [*range(100)]
-
-
-def test_an_older_run_is_fenced(store, sink):
-    sink.publish(BATCH, [staged(sink)])
-    later = SinkBatch(identity="query", target="orders", batch=1, run="second")
-    sink.publish(later, [staged(sink, later, first=100)])
-    older = SinkBatch(identity="query", target="orders", batch=2, run="first")
-    with pytest.raises(SinkError) as caught:
-        sink.publish(older, [staged(sink, older)])
-    assert caught.value.code == "SINK_FENCED"
-    assert bodies(store) == [*range(200)]
-
-
-@pytest.mark.parametrize(
-    ("number", "run", "code"),
-    [
-        (0, "first", "SINK_BATCH_DIFFERS"),
-        (5, "first", "SINK_BATCH_BEHIND"),
-        (0, "other", "SINK_BATCH_DIFFERS"),
-    ],
-)
-def test_a_batch_published_with_the_identity_of_another_query_fails_that_query(
-    store, sink, number, run, code
-):
-    """All users share one namespace of identities; see `store/BROKER.md`."""
-    foreign = replace(BATCH, batch=number, run=run)
-    part = staged(sink, foreign, first=1000, topic="elsewhere")
-    sink.publish(foreign, [part], on_gap="accept")
-    with pytest.raises(SinkError) as caught:
-        sink.publish(BATCH, [staged(sink)])
-    assert caught.value.code == code
-    assert "orders" not in store.topics.all()
-
-
-def test_an_empty_batch_is_recorded(store, sink):
-    with sink.stage(BATCH, partition=0, attempt=0) as stager:
-        stager.leave_out(3)
-        nothing = stager.finish()
-    published = sink.publish(BATCH, [nothing])
-    assert (published.rows, published.left_out) == (0, 3)
-    after = SinkBatch(identity="query", target="orders", batch=2, run="first")
-    with pytest.raises(SinkError) as caught:
-        sink.publish(after, [staged(sink, after)])
-    assert caught.value.code == "SINK_BATCH_GAP"
-    sink.publish(after, [staged(sink, after)], on_gap="accept")
 
 
 class Lost(grpc.RpcError):
@@ -227,21 +170,6 @@ def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, m
     assert sorted(ids) == [*range(5)]
     assert all(len(set(each)) == 1 for each in ids.values())
     assert max(map(len, ids.values())) == 2
-
-
-def test_a_broker_without_auto_create_topics_reports_missing_topics(tmp_path):
-    config = StoreConfig(auto_create_topics=False)
-    path = tmp_path / "strict"
-    with Store.open(path, create=True, config=config) as store, served(store) as address:
-        sink = RemoteSink(Client(Connection(address)))
-        with pytest.raises(TopicNotFoundError):
-            sink.append(rows(), topic="orders")
-        with pytest.raises(TopicNotFoundError):
-            staged(sink)
-        sink.prepare("orders")
-        sink.publish(BATCH, [staged(sink)])
-        assert len(bodies(store)) == 100
-        sink.close()
 
 
 def test_an_upload_resumes_after_a_restart_of_the_broker(tmp_path, monkeypatch):
@@ -400,40 +328,6 @@ def test_the_size_of_staged_rows_is_limited(store, sink):
         staged(sink, times=20)
     assert caught.value.code == "STAGING_FULL"
     assert not files(store)
-
-
-def test_a_missing_topic_is_an_error_without_auto_create_topics(store, sink):
-    strict = RemoteSink(sink.client, StoreConfig(auto_create_topics=False))
-    with pytest.raises(TopicNotFoundError):
-        staged(strict)
-    part = staged(sink)
-    with pytest.raises(TopicNotFoundError):
-        strict.publish(BATCH, [part])
-    sink.publish(BATCH, [part])
-    assert len(bodies(store)) == 100
-
-
-def test_delayed_rows_and_large_appends_are_staged(store, sink, monkeypatch):
-    delayed = rows(delayLevel=pa.array([row % 3 for row in range(50)], pa.int32()))
-    with sink.stage(BATCH, partition=0, attempt=0) as stager:
-        stager.append(delayed, topic="orders")
-        part = stager.finish()
-    assert sink.publish(BATCH, [part]).rows == 50
-    assert len(bodies(store)) == 17
-    monkeypatch.setattr("pyrocket.remote.sink.MAX_APPEND_BYTES", 1000)
-    assert sink.append(rows(), topic="large").rows == 50
-    assert bodies(store, "large") == [*range(50)]
-
-
-def test_a_batch_is_published_in_a_store_with_record_checksums(tmp_path):
-    config = StoreConfig(property_crc=True)
-    path = tmp_path / "sealed"
-    with Store.open(path, create=True, config=config) as store, served(store) as address:
-        sink = RemoteSink(Client(Connection(address)))
-        sink.publish(BATCH, [staged(sink)])
-        assert bodies(store) == [*range(100)]
-        assert set(verify(path).counts) <= {"NOT_CLOSED"}
-        sink.close()
 
 
 def test_the_error_names_a_stopped_broker(tmp_path):

@@ -66,14 +66,6 @@ def test_a_broker_logs_an_expired_certificate_and_has_a_metric(tmp_path):
     assert f"the certificate {pem} expired at" in process.communicate(timeout=60)[1]
 
 
-def test_a_name_server_logs_an_expired_certificate(tmp_path):
-    pem, key = write_certificate(tmp_path, days=-1)
-    with name_server.running("--tls-certificate", pem, "--tls-key", key) as (process, _):
-        process.terminate()
-        # Not `communicate`, which would lose what was buffered when the address was read.
-        assert f"the certificate {pem} expired at" in process.stderr.read()
-
-
 async def hello(address, trust):
     broker = RemoteBroker(address, trust)
     try:

@@ -118,7 +118,7 @@ def watched(path, seconds, *arguments):
         yield process, found
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_callback_blocks_the_event_loop(tmp_path):
     """The broker is under load, deletes files, and each fsync takes a second.
 

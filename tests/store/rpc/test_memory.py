@@ -234,20 +234,21 @@ def test_requests_without_credentials_are_not_received(tmp_path):
         attack.run("/pyrocket.v1.Broker/Topics", announced(REQUEST) + bytes(REQUEST - 1))
 
 
+@pytest.mark.heavy
 def test_health_watches_with_large_requests(place):
     junk = b"\x7a" + _varint(8 * MIB) + bytes(8 * MIB)
     with place.attacked(place.shared(), metadata=lambda: ()) as attack:
         attack.run("/grpc.health.v1.Health/Watch", sealed(junk), ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_requests_of_empty_values(place):
     method, _ = request_of("QueueBounds")
     with place.attacked(place.shared() + 256) as attack:
         attack.run(method, sealed(b"\x0a\x00" * (REQUEST // 2)), ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_requests_of_compressed_bodies(place):
     bomb = zlib.compress(bytes(100 * MIB))
     method, data = v2("SendMessage", messages=[message(bomb, body_encoding=2)] * 100)
@@ -263,7 +264,7 @@ def test_streams_that_are_not_read(place):
         attack.run(method, data, ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_memory_of_cancelled_streams_that_are_not_read_is_held(tmp_path):
     """gRPC keeps their replies until the connection ends, while new streams begin."""
     place = Place(tmp_path / "store", 4, 8, users=False, flags=("--stream-stalled", "500ms"))
@@ -273,7 +274,7 @@ def test_the_memory_of_cancelled_streams_that_are_not_read_is_held(tmp_path):
         attack.run(method, data, ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_receives_that_are_not_read(place):
     place_of = {"group": resource("g"), "message_queue": queue("t"), "batch_size": 32}
     method, data = v2("PullMessage", **place_of)
@@ -281,7 +282,7 @@ def test_receives_that_are_not_read(place):
         attack.run(method, data, ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_replies_that_are_not_read(place):
     method, data = request_of(
         "PullQueue",
@@ -294,14 +295,14 @@ def test_replies_that_are_not_read(place):
         attack.run(method, data, ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_watches_with_large_requests(place):
     junk = b"\x7a" + _varint(8 * MIB) + bytes(8 * MIB)
     with place.attacked(place.shared() + 64 * place.connections, streams=900) as attack:
         attack.run("/pyrocket.v1.Broker/Watch", sealed(junk), ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_polls_that_wait(place):
     place_of = {"group": resource("g"), "message_queue": queue("sent"), "batch_size": 1}
     method, data = v2(
@@ -317,7 +318,7 @@ def test_polls_that_wait(place):
         attack.run(method, data, ends=True)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_telemetry_streams_whose_second_request_does_not_arrive_completely(place):
     settings = new("Settings", publishing={"topics": [resource("t")]})
     first = sealed(new("TelemetryCommand", settings=settings).SerializeToString())

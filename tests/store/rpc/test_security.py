@@ -254,25 +254,15 @@ def test_the_table_of_rights_and_this_matrix_contain_every_call():
 
 
 @pytest.mark.usefixtures("address")
-@pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_is_answered_only_if_its_user_has_the_right(place, name, caller):
-    found, wanted = status(place, name, CALLERS[caller].metadata()), expected(name, caller)
+def test_a_call_is_answered_only_if_its_user_has_the_right(place, name):
     refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-    if wanted is None:
-        assert found not in (*refused, grpc.StatusCode.UNKNOWN)
-    else:
-        assert found == wanted
-
-
-def test_a_user_sees_only_topics_on_which_it_has_a_right(address):
-    def topics(caller):
-        with_client = Client(Connection(address, CALLERS[caller]))
-        return {topic.name for topic in with_client.call("Topics").value}
-
-    assert topics("a user with the right") == {"orders"}
-    assert topics("a user of other topics") == {"others"}
-    assert topics("an administrator") >= {"orders", "others"}
+    for caller, credentials in CALLERS.items():
+        found, wanted = status(place, name, credentials.metadata()), expected(name, caller)
+        if wanted is None:
+            assert found not in (*refused, grpc.StatusCode.UNKNOWN), caller
+        else:
+            assert found == wanted, caller
 
 
 def test_a_plan_has_the_bounds_of_topics_to_which_its_user_may_subscribe(address):
@@ -446,15 +436,6 @@ def test_a_call_with_wrong_credentials_is_not_repeated(address):
     with pytest.raises(NotAuthenticatedError):
         client.call("Topics")
     assert "secret" not in repr(CALLERS["a wrong secret"])
-
-
-def test_a_malformed_request_is_rejected_with_a_code(place):
-    metadata = CALLERS["an administrator"].metadata()
-    for sent in (b"\xff\xff\xff", b"\x0a\x05a", bytes(range(40))):
-        with pytest.raises(grpc.RpcError) as caught:
-            place.unary_unary("/pyrocket.v1.Broker/Bounds")(sent, metadata=metadata)
-        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "REQUEST_MALFORMED" in caught.value.details()
 
 
 def test_the_signature_of_rocketmq_clients_is_parsed():

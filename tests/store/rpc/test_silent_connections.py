@@ -73,7 +73,7 @@ def test_a_client_in_an_event_loop_leaves_a_silent_connection(proxy):
     asyncio.run(run())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_stream_on_a_silent_connection_ends_within_25_seconds(proxy):
     client = Client(Connection(proxy.address))
     stream = client.stream("Watch")
@@ -87,7 +87,7 @@ def test_a_stream_on_a_silent_connection_ends_within_25_seconds(proxy):
     client.close()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_call_in_an_event_loop_ends_within_25_seconds_of_silence(proxy):
     async def run():
         broker = RemoteBroker(proxy.address, Credentials())

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import VIEW_COLUMNS, Store
-from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats import record_columns
 from pyrocket.views import commit_log
 from support.delivering import delay
@@ -142,10 +142,6 @@ def test_a_file_that_a_broker_created_in_advance_is_not_damage(path, open_store)
     assert bodies(open_store(read_only=True)) == numbered(5)
 
 
-def test_the_plan_of_an_empty_store_has_no_parts(store):
-    assert store.views.plan("commitlog") == []
-
-
 def test_a_large_part_is_returned_in_several_batches(open_store, monkeypatch):
     store = open_store(config=replace(SMALL, log_file_bytes=1 << 20))
     store.append_batch(batch(numbered(500), 0), topic="t")
@@ -162,14 +158,6 @@ def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monke
     store.append_batch(batch(text, 0), topic="t")
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", 30_000)
     assert bodies(store) == text
-
-
-def test_columns_are_checked_before_anything_is_read(store):
-    store.append(message())
-    (part,) = store.views.plan("commitlog")
-    for columns in ([], ["dueTimestamp"]):
-        with pytest.raises(SchemaError):
-            store.views.scan(part, columns)
 
 
 def test_no_record_is_made_up_from_damaged_bytes(path):

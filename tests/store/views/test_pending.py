@@ -45,15 +45,6 @@ def test_delayed_messages_are_listed_with_topic_queue_and_due_time(open_store, c
     assert second["queueOffset"] == 0
 
 
-def test_messages_of_other_topics_are_excluded(open_store):
-    store = open_store()
-    delay(store, 1, b"1", b"2")
-    delay(store, 1, b"other", topic="u")
-    assert bodies(store) == [b"1", b"2"]
-    assert bodies(store, topics=("u", "t")) == [b"1", b"2", b"other"]
-    assert bodies(store, topics=("v",)) == []
-
-
 def test_delivered_messages_are_not_pending(open_store, clock):
     store = open_store()
     delay(store, 1, b"1")
@@ -102,14 +93,6 @@ def test_many_pending_messages_are_planned_in_several_ranges(open_store, clock, 
     assert bodies(store) == expected
 
 
-def test_large_inflated_bodies_are_returned_in_several_batches(open_store, monkeypatch):
-    monkeypatch.setattr("pyrocket.formats.record_columns.PLAIN_BYTES", 60_000)
-    store = open_store()
-    big = [bytes([number]) * 20_000 for number in range(20)]
-    delay(store, 1, *big)
-    assert bodies(store) == big
-
-
 def test_half_messages_are_listed_until_decided(tmp_path):
     """The broker re-appended two messages three times, and discarded a third message."""
     root = shutil.copytree(GOLDEN / TXCHECK, tmp_path / "store")
@@ -132,8 +115,3 @@ def test_unknown_columns_are_rejected_before_anything_is_read(open_store, kind, 
     with pytest.raises(SchemaError) as caught:
         store.views.scan_pending(PendingRange(topic, 0, 0, 1), ["t"], columns)
     assert caught.value.code == "COLUMN_UNKNOWN"
-
-
-def test_new_store_has_no_pending_messages(open_store):
-    store = open_store()
-    assert store.views.pending("scheduled") == store.views.pending("half") == []

@@ -85,10 +85,6 @@ def test_a_dead_letter_has_no_due_time(sent_back):
         sent_back.views.scan(part, ["dueTimestamp"])
 
 
-def test_the_plans_of_a_store_without_retries_have_no_parts(store):
-    assert store.views.plan("retry") == store.views.plan("dlq") == []
-
-
 @pytest.mark.parametrize(
     ("topic", "group"),
     [

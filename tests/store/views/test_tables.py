@@ -7,7 +7,7 @@ import pytest
 from pyrocket import VIEW_COLUMNS, Store
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.tools.verify.verify import verify
-from support.stores import batch, filled, log_files, message, numbered
+from support.stores import batch, filled, message, numbered
 
 OFFSETS = "config/consumerOffset.json"
 
@@ -39,32 +39,6 @@ def test_lag_is_counted_from_the_committed_offset(aged):
         "beyondEnd": 0,
         "nextStoreTimestamp": at(behind[0].store_timestamp),
     }
-
-
-def test_a_group_that_has_read_everything_has_no_lag(aged):
-    aged.groups.commit("billing", "t", {0: 100})
-    (row,) = table(aged, "groups")
-    assert (row["lag"], row["lagBytes"], row["nextStoreTimestamp"]) == (0, 0, None)
-
-
-def test_the_lag_of_a_queue_without_a_commit_is_all_its_messages(store):
-    for queue_id in (0, 1):
-        store.append(message(queue_id=queue_id))
-    store.groups.commit("billing", "t", {1: 1})
-    first, second = table(store, "groups")[:2]
-    assert (first["queueId"], first["committedOffset"], first["lag"]) == (0, None, 1)
-    assert (second["queueId"], second["committedOffset"], second["lag"]) == (1, 1, 0)
-
-
-def test_messages_deleted_before_a_group_consumed_them_are_counted_as_lost(path, open_store):
-    store = filled(path, count=100)
-    store.groups.commit("billing", "t", {0: 3})
-    store.close()
-    for file in log_files(path)[:2]:
-        file.unlink()
-    (row,) = table(open_store(read_only=True), "groups")
-    assert row["lost"] == row["minOffset"] - 3 > 0
-    assert row["lag"] == 100 - row["minOffset"]
 
 
 def test_a_committed_offset_beyond_the_end_of_its_queue_is_shown_until_it_is_corrected(path):

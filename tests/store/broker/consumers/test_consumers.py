@@ -137,10 +137,6 @@ class TestMembers:
         assert consumers.heartbeat(both) is False
         assert consumers.heartbeat(beat()) is True
 
-    def test_all_clients_are_new_after_a_restart_of_the_broker(self, consumers, store):
-        consumers.heartbeat(beat())
-        assert Consumers(store, at_once(store)).heartbeat(beat()) is False
-
     def test_members_and_locks_end_on_time_although_the_clock_is_set_back(self, store, clock):
         ages = FakeClock(0)
         consumers = Consumers(store, at_once(store), ages=ages)
@@ -195,10 +191,6 @@ class TestLocks:
         consumers.lock("billing", "c2", queues)
         consumers.unlock("billing", "c2", queues)
         assert consumers.lock("billing", "c1", queues) == {queues[0]: False}
-
-    def test_groups_lock_queues_independently(self, consumers, store):
-        assert consumers.lock("billing", "c1", [queue_of(store)])
-        assert consumers.lock("audit", "c2", [queue_of(store)])
 
     def test_only_the_owner_unlocks_a_queue(self, consumers, store):
         queues = [queue_of(store)]
@@ -273,11 +265,6 @@ class TestPulls:
         assert [message.body for message in messages_of(found.records)] == [b"1"]
         assert (found.status, found.next_offset) == (PullStatus.FOUND, 2)
         assert found.available == QueueOffsets(0, 3)
-
-    def test_the_end_of_a_queue_has_no_new_message(self, consumers, store):
-        send(store, b"0")
-        found = consumers.pulls.pull(pull(store, 1))
-        assert (found.status, found.next_offset) == (PullStatus.NO_NEW_MSG, 1)
 
     @pytest.mark.parametrize(("offset", "nearest"), [(-1, 0), (9, 1)])
     def test_an_offset_outside_the_range_is_illegal(self, consumers, store, offset, nearest):
@@ -423,12 +410,6 @@ class TestSendBack:
         (copy,) = store.messages("%RETRY%billing")
         assert (copy.body, copy.reconsume_times, copy.keys) == (b"0", 1, ("k",))
         assert copy.properties["RETRY_TOPIC"] == "orders"
-
-    @pytest.mark.parametrize(("level", "most"), [(-1, -1), (0, 0)])
-    def test_a_message_after_its_last_attempt_is_a_dead_letter(self, consumers, store, level, most):
-        consumers.send_back("billing", queue_of(store), 0, level, most).result()
-        (letter,) = store.messages("%DLQ%billing")
-        assert (letter.body, letter.reconsume_times) == (b"0", 1)
 
     def test_a_dead_letter_has_the_number_of_its_deliveries_as_in_rocketmq(
         self, consumers, store, clock

@@ -8,7 +8,7 @@ from pyrocket import Message, Store
 from pyrocket.broker.broker import running_state
 from pyrocket.broker.consumers.consumers import Consumers
 from pyrocket.disk import io
-from pyrocket.errors import QueueNotFoundError, StoreDamagedError, TopicNameError
+from pyrocket.errors import TopicNameError
 from pyrocket.values.consuming import (
     ConsumerData,
     GroupStart,
@@ -134,12 +134,6 @@ class TestFirstContact:
         send(store, b"1")
         assert consumers.group_starts("billing").end.log_offset == running_state(store.path).flushed
 
-    def test_a_heartbeat_without_a_new_topic_writes_nothing(self, consumers, monkeypatch):
-        consumers.heartbeat(beat(orders=END, others=END))
-        monkeypatch.setattr(io, "write_at", lambda *_: pytest.fail("written"))
-        consumers.heartbeat(beat(orders=END, others=END))
-        consumers.heartbeat(beat(**{"orders": FIRST, "%RETRY%billing": END}))
-
     def test_all_new_topics_of_a_group_are_written_at_once(self, consumers, monkeypatch):
         consumers.heartbeat(beat())
         written, write = [], io.write_at
@@ -163,30 +157,10 @@ class TestFirstContact:
             thread.join()
         assert len(seen) == 1
 
-    def test_two_processes_with_the_store_open_keep_one_start(self, consumers, store, clock):
-        with Store.open(store.path, config=SMALL, clock=clock) as other:
-            beside = Consumers(other, at_once(other))
-            consumers.heartbeat(beat(orders=END))
-            kept = starts_of(consumers)
-            send(store, b"0")
-            beside.heartbeat(beat(orders=END))
-            assert starts_of(beside) == kept == starts_of(consumers)
-
     def test_a_start_in_an_illegal_topic_is_an_error(self, consumers):
         with pytest.raises(TopicNameError, match="a b"):
             consumers.heartbeat(beat(**{"a b": END}))
         assert starts_of(consumers) == {}
-
-    def test_a_corrupt_file_is_refused_by_name(self, consumers, store):
-        consumers.heartbeat(beat(orders=END))
-        file = store.path / "pyrocket" / "group_starts.json"
-        file.write_bytes(file.read_bytes()[:-5])
-        for use in (
-            lambda: consumers.heartbeat(beat(orders=END)),
-            lambda: start_of(consumers, store),
-        ):
-            with pytest.raises(StoreDamagedError, match=r"group_starts\.json"):
-                use()
 
 
 class TestLife:
@@ -282,27 +256,6 @@ class TestStartOffset:
         send(store, *[b"%d" % n for n in range(40)])
         assert [start_of(consumers, store, queue_id) for queue_id in (0, 1)] == [2, 1]
 
-    def test_queues_that_are_added_later_are_consumed_from_their_first_message(
-        self, consumers, store
-    ):
-        send(store, b"0")
-        consumers.heartbeat(beat(orders=END))
-        store.topics.update("orders", read_queues=4, write_queues=4)
-        send(store, b"1", b"2", queue_id=3)
-        assert [start_of(consumers, store, queue_id) for queue_id in (2, 3)] == [0, 0]
-
-    def test_a_committed_offset_takes_precedence_unless_a_start_is_given(self, consumers, store):
-        send(store, b"0", b"1", b"2")
-        consumers.heartbeat(beat(orders=FIRST))
-        consumers.commit("billing", "c1", "c1", {queue_of(store): 2})
-        assert start_of(consumers, store) == 2
-        assert start_of(consumers, store, start=FIRST) == 0
-        assert start_of(consumers, store, start=END) == 3
-
-    def test_a_group_without_a_start_starts_at_the_minimum(self, consumers, store):
-        send(store, b"0")
-        assert start_of(consumers, store) == 0
-
     def test_a_start_by_time_is_the_first_message_stored_at_or_after_it(
         self, consumers, store, clock
     ):
@@ -328,12 +281,6 @@ class TestStartOffset:
             consumers = Consumers(store, at_once(store))
             consumers.heartbeat(beat(orders=start))
             assert start_of(consumers, store) == minimum
-
-    @pytest.mark.parametrize(("topic", "queue_id"), [("orders", 2), ("orders", -1), ("none", 0)])
-    def test_a_missing_queue_is_an_error(self, consumers, store, topic, queue_id):
-        consumers.heartbeat(beat(orders=FIRST))
-        with pytest.raises(QueueNotFoundError):
-            start_of(consumers, store, queue_id, topic)
 
     def test_the_search_reads_few_entries_of_a_long_queue(self, consumers, store, monkeypatch):
         store.topics.create("long", read_queues=1, write_queues=1)

@@ -39,15 +39,6 @@ def test_messages_are_delivered_once_and_acked(store, pop):
     assert committed(store, pop) == {0: 5}
 
 
-def test_each_group_receives_and_acks_messages_independently(store, pop):
-    store.groups.create("h")
-    sent(store, 2)
-    mine = pop.receive("g", "t")
-    acked(pop, mine)
-    assert bodies(pop.receive("h", "t")) == [b"0", b"1"]
-    assert acked(pop, mine, group="h") == (False, False)
-
-
 def test_a_message_is_visible_again_after_its_invisible_time(store, pop, clock):
     sent(store, 2)
     first = pop.receive("g", "t", invisible_ms=10_000)
@@ -105,13 +96,6 @@ def test_rejected_calls_change_nothing(pop, store):
     assert not pop._states.all()
 
 
-def test_an_invalid_handle_does_not_affect_other_handles(store, pop):
-    sent(store, 2)
-    first, second = handles(pop.receive("g", "t"))
-    assert pop.ack("g", "t", [first, "no", second]).valid == (True, False, True)
-    assert committed(store, pop) == {0: 2}
-
-
 def test_receives_start_at_a_different_queue_each_time(store, pop):
     store.topics.update("t", read_queues=3, write_queues=3)
     for queue_id in range(3):
@@ -129,13 +113,6 @@ def test_messages_that_a_filter_does_not_select_are_acked(store, pop):
     assert bodies(wanted) == [b"3"]
     assert committed(store, pop) == {0: 3}
     assert bodies(pop.receive("g", "t")) == []
-
-
-def test_a_sql_filter_selects_messages(store, pop):
-    for n in range(4):
-        sent(store, 1, first=n, properties={"n": str(n)})
-    wanted = pop.receive("g", "t", where=MessageFilter.parse(sql="n > 1"))
-    assert bodies(wanted) == [b"2", b"3"]
 
 
 def test_missing_and_disabled_groups_and_missing_topics_are_rejected(store, pop):
@@ -175,18 +152,6 @@ def test_a_group_that_starts_at_the_end_receives_all_messages_of_queues_added_la
     sent(store, 2, first=1, queue_id=1)
     assert pop.lag("g", "t")["t", 1].ready == 2
     assert bodies(pop.receive("g", "t")) == [b"1", b"2"]
-
-
-def test_a_group_that_starts_at_the_minimum_has_no_start(store, pop):
-    sent(store, 1)
-    pop.receive("g", "t")
-    assert not (store.path / "pyrocket" / "group_starts.json").exists()
-
-
-def test_a_group_starts_at_its_committed_offset(store, pop):
-    sent(store, 5)
-    store.groups.commit("g", "t", {0: 3})
-    assert bodies(pop.receive("g", "t")) == [b"3", b"4"]
 
 
 def test_a_sweep_returns_visible_messages_and_the_next_time(store, pop, clock):

@@ -275,14 +275,6 @@ def test_retries_of_a_group_with_a_similar_name_are_not_received(store, clock, t
     assert attempts(pop.receive("g_t", topic)) == {b"5": 2}
 
 
-def test_retries_of_a_deleted_group_with_a_similar_name_are_not_received(store, clock):
-    store.topics.create("other", read_queues=1, write_queues=1)
-    pop = retried_by_another_group(store, clock, "other")
-    store.groups.delete("g_t")
-    assert bodies(pop.receive("g", "t")) == []
-    assert all(not one.lag for one in pop.lag("g", "t").values())
-
-
 def test_a_message_that_is_forwarded_twice_has_one_dead_letter(store, clock):
     pop = popped(store)
     store.groups.update("g", fifo=True)
@@ -350,11 +342,6 @@ class TestFifo:
         done = pop.ack("g", "t", handles(first))
         assert done.wakes
         assert attempts(pop.receive("g", "t")) == {b"2": 1}
-
-    def test_a_batch_contains_the_messages_of_a_key_in_order(self, store, pop):
-        sent(store, 4, sharding_key="a")
-        assert bodies(pop.receive("g", "t", max_messages=3)) == [b"0", b"1", b"2"]
-        assert bodies(pop.receive("g", "t")) == []
 
     def test_unacked_messages_are_received_again_in_order_before_others(self, store, pop, clock):
         sent(store, 4, sharding_key="a")

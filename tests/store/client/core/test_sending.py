@@ -191,10 +191,6 @@ def test_an_error_of_a_selector_is_raised():
         send(Brokers(), target=SendTarget(selector=fail, argument=7))
 
 
-def test_a_topic_without_writable_queues_is_refused():
-    assert code_of(Brokers(writable=[])) == "NO_QUEUES"
-
-
 def test_a_missing_topic_is_sent_to_the_queues_that_it_will_have():
     brokers = Brokers(default=queues("b", 1))
     send(brokers)
@@ -229,11 +225,6 @@ def test_a_setting_out_of_bounds_is_refused(settings):
     with pytest.raises(InvalidInputError) as caught:
         ProducerConfig(**settings)
     assert caught.value.code == "PRODUCER_CONFIG"
-
-
-def test_a_setting_of_another_type_and_an_illegal_group_are_refused():
-    assert code_of(Brokers(), avoid_slow_brokers="yes") == "WRONG_TYPE"
-    assert code_of(Brokers(), group="a b") == "GROUP_ILLEGAL"
 
 
 class TestRoutes:

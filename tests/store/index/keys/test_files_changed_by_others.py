@@ -95,7 +95,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=10 * TIMES)
+@settings(max_examples=6 * TIMES)
 @given(steps=STEPS)
 def test_no_key_is_missed_after_any_change_to_the_files(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("any") / "store"

@@ -76,12 +76,12 @@ def missed_by_reader(path, step=STEP):
     [
         pytest.param(1, "store", STEP, range(8), marks=pytest.mark.heavy),
         pytest.param(2, "store", STEP, range(8), marks=pytest.mark.heavy),
-        pytest.param(2, "store", 0, (7,), marks=pytest.mark.heavy),
-        pytest.param(1, "copy", 0, (0,), marks=pytest.mark.heavy),
+        pytest.param(2, "store", 0, (0, 7), marks=pytest.mark.heavy),
+        pytest.param(1, "copy", 0, (0, 7), marks=pytest.mark.heavy),
         (1, "store", STEP, (0,)),
         (2, "store", STEP, (7,)),
-        (1, "store", 0, (7,)),
-        (2, "copy", 0, (0,)),
+        (1, "copy", 0, (0,)),
+        (2, "store", 0, (7,)),
     ],
 )
 def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
@@ -94,7 +94,10 @@ def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
     path = make(tmp_path / "store", step)
     path = path if place == "store" else shutil.copytree(path, tmp_path / "copy")
     assert not missed_by_reader(path, step)
-    for byte, bit in product(range(40), bits):
+    # One bit of every second or fourth byte; the tests of the second and the third file alternate.
+    every = 2 if place == "store" else 4
+    places = range(HEADER_BYTES) if len(bits) > 1 else range(file % 2, HEADER_BYTES, every)
+    for byte, bit in product(places, bits):
         name = flip(path, file, byte, bit)
         assert not missed_by_reader(path, step), (byte, bit)
         reported = {one.file for one in verify(path).findings}

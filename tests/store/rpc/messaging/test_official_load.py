@@ -111,10 +111,8 @@ def check_group(path, group, stored, seen, kills):
         assert found == expected or (kills and set(found) <= set(expected)), body
 
 
-@pytest.mark.parametrize(
-    "seconds",
-    [pytest.param(6, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.heavy)],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("seconds", [6, 300])
 def test_clients_under_load_receive_all_messages_with_their_attempts(path, tmp_path, seconds):
     produced, consumed = run_clients(path, tmp_path, seconds, kills=0)
     assert not produced["errors"]

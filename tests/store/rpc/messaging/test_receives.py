@@ -10,7 +10,7 @@ from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.remote.admin import RemoteAdmin
 from pyrocket.remote.client import Client, Connection
-from pyrocket.server.messaging.interface import ms_of, number
+from pyrocket.server.messaging.interface import number
 from support.broker import served
 from support.pops import append_compressed
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
@@ -131,17 +131,6 @@ def test_a_poll_is_answered_when_a_message_arrives(store, stub):
     assert seconds < 5
 
 
-def test_a_poll_is_answered_when_a_delayed_message_is_delivered(store, stub):
-    store.topics.create("late")
-    with parked(stub, "late", wait_s=10) as result:
-        stub.send(b"1", topic="late", deliver_ms=int(time.time() * 1000) + 500)
-        code, (message,), seconds = result()
-    assert code == "OK"
-    assert message.system_properties.message_type == number("MessageType", "DELAY")
-    assert ms_of(message.system_properties.delivery_timestamp)
-    assert seconds < 5
-
-
 def test_a_poll_ends_after_its_timeout(store, stub):
     store.topics.create("silent")
     began = time.monotonic()
@@ -185,16 +174,6 @@ def test_a_nacked_message_is_received_again_with_its_next_attempt(store, stub):
     assert seconds < 5
     assert code_of(ack(stub, "nacked", handle(message))) == "INVALID_RECEIPT_HANDLE"
     assert code_of(ack(stub, "nacked", handle(again))) == "OK"
-
-
-def test_a_message_is_received_again_after_its_new_invisible_time(store, stub):
-    stub.send(b"1", topic="later")
-    _, (message,) = receive(stub, "later")
-    began = time.monotonic()
-    assert code_of(change(stub, "later", handle(message), seconds=1)) == "OK"
-    _, (again,) = receive(stub, "later", wait_s=10)
-    assert 0.9 < time.monotonic() - began < 5
-    assert again.body == b"1"
 
 
 @pytest.mark.parametrize(("seconds", "code"), [(-1, "ILLEGAL_INVISIBLE_TIME"),
@@ -251,23 +230,6 @@ def test_a_dead_letter_is_received_from_its_topic(store, stub):
     assert (origin.topic, origin.message_id) == ("forwarded", sent.entries[0].message_id)
 
 
-def test_tag_and_sql_filters_select_the_received_messages(stub):
-    for number_ in range(4):
-        stub.send(b"%d" % number_, topic="filters", tag="ab"[number_ % 2],
-                  properties={"n": str(number_)})  # fmt: skip
-    for group, kind, text, bodies in (
-        ("tags", 1, "a || c", {b"0", b"2"}),
-        ("sql", 2, "n >= 2", {b"2", b"3"}),
-        ("all", 1, "*", {b"0", b"1", b"2", b"3"}),
-    ):
-        expression = {"type": kind, "expression": text}
-        found = set()
-        for _ in range(4):
-            _, messages = receive(stub, "filters", group, filter_expression=expression)
-            found |= {one.body for one in messages}
-        assert found == bodies
-
-
 def test_a_fifo_group_waits_for_the_ack_of_the_previous_message(store, stub):
     store.groups.create("fifo")
     store.groups.update("fifo", fifo=True)
@@ -316,20 +278,10 @@ REFUSED = {
         {"topic": resource("t"), "group": GROUP},
     ),
     "ack of nothing": ("BAD_REQUEST", "AckMessage", {"topic": resource("t"), "group": GROUP}),
-    "ack for an illegal group": (
-        "ILLEGAL_CONSUMER_GROUP",
-        "AckMessage",
-        {"topic": resource("t"), "group": resource("")},
-    ),
     "short invisible time": (
         "ILLEGAL_INVISIBLE_TIME",
         "ReceiveMessage",
         {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 9}},
-    ),
-    "long invisible time": (
-        "ILLEGAL_INVISIBLE_TIME",
-        "ReceiveMessage",
-        {"group": GROUP, "message_queue": queue(), "invisible_duration": {"seconds": 43_201}},
     ),
     "receive of a missing topic": (
         "TOPIC_NOT_FOUND",
@@ -340,16 +292,6 @@ REFUSED = {
         "FORBIDDEN",
         "ReceiveMessage",
         {"group": GROUP, "message_queue": queue("unreadable"), "auto_renew": True},
-    ),
-    "pull of an unreadable topic": (
-        "FORBIDDEN",
-        "PullMessage",
-        {"group": GROUP, "message_queue": queue("unreadable"), "batch_size": 1},
-    ),
-    "pull of a missing topic": (
-        "TOPIC_NOT_FOUND",
-        "PullMessage",
-        {"group": GROUP, "message_queue": queue("missing"), "batch_size": 1},
     ),
     "receive for an illegal group": (
         "ILLEGAL_CONSUMER_GROUP",
@@ -490,30 +432,6 @@ def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by
             RemoteAdmin(client).groups.reset("g", topic, "earliest")
     _, (again,) = receive(stub, topic, wait_s=5)
     assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
-
-
-def test_a_group_that_is_deleted_through_the_broker_receives_all_messages_again(
-    store, stub, serving
-):
-    stub.send(b"1", topic="regrouped")
-    _, (message,) = receive(stub, "regrouped", group="former")
-    with closing(Client(Connection(serving[1]))) as client:
-        RemoteAdmin(client).groups.delete("former")
-    assert "former" not in store.groups.all()
-    _, (again,) = receive(stub, "regrouped", group="former")
-    assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
-    old = ack(stub, "regrouped", handle(message), group="former")
-    assert code_of(old) == "INVALID_RECEIPT_HANDLE"
-
-
-def test_a_topic_that_is_deleted_and_recreated_is_received_from_its_first_message(stub, serving):
-    stub.send(b"1", b"2", topic="remade")
-    assert len(receive(stub, "remade")[1]) == 2
-    with closing(Client(Connection(serving[1]))) as client:
-        RemoteAdmin(client).topics.delete("remade")
-    stub.send(b"3", topic="remade")
-    _, (again,) = receive(stub, "remade", wait_s=5)
-    assert (again.body, again.system_properties.delivery_attempt) == (b"3", 1)
 
 
 def test_a_pull_skips_a_body_that_does_not_inflate(store, stub):

@@ -315,19 +315,10 @@ def test_a_terminated_client_is_removed_and_its_stream_is_closed(stub):
         assert list(commands) == []
 
 
-def test_a_heartbeat_of_an_unknown_client_is_accepted(stub):
-    assert stub.code("Heartbeat", client_type=3, group=resource("g")) == "OK"
-
-
 def test_lite_consumers_are_unsupported(stub):
     assert stub.code("SyncLiteSubscription") == "UNSUPPORTED"
     for lite in (5, 6):
         assert stub.code("Heartbeat", client_type=lite, group=resource("g")) == "UNSUPPORTED"
-
-
-def test_a_body_of_4_mib_is_stored(store, stub):
-    assert code_of(stub.send(bytes(4 << 20))) == "OK"
-    assert code_of(stub.send(bytes((4 << 20) + 1))) == "MESSAGE_BODY_TOO_LARGE"
 
 
 def test_pulled_messages_equal_the_sent_messages(store, stub):

@@ -1,7 +1,6 @@
 """The message trace of sends, receives, acks and transactions."""
 
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -121,16 +120,6 @@ def test_the_request_id_remains_the_same_when_the_handle_changes(path):
     assert before.request_id == changed.request_id == acked.request_id
 
 
-def test_each_group_has_its_own_request_ids(path):
-    with client(path, trace=True) as stub:
-        stub.send(b"1")
-        receive(stub)
-        receive(stub, group=resource("other"))
-    _, first, second = traces(path)
-    assert first.message_id == second.message_id
-    assert first.request_id != second.request_id
-
-
 def test_the_end_of_a_transaction_is_traced(path):
     types = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE"}
     sources = ("SOURCE_CLIENT", "SOURCE_SERVER_CHECK")
@@ -159,12 +148,6 @@ def test_the_end_of_a_transaction_is_traced(path):
                        end.store_host, 2, name, state, checked)
         for end, (name, state), checked in zip(ends, types.items(), (False, True), strict=True)
     ]  # fmt: skip
-
-
-def test_a_delayed_message_is_traced_with_its_type(path):
-    with client(path, trace=True) as stub:
-        stub.send(b"1", deliver_ms=time.time_ns() // 1_000_000 + 60_000)
-    assert [one.message_type for one in traces(path)] == [3]
 
 
 def test_trace_messages_are_found_by_message_id_and_key(path):

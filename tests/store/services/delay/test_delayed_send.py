@@ -8,9 +8,8 @@ import pytest
 from golden.java import CLEAN, GOLDEN
 from pyrocket import Message, Store
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
-from pyrocket.errors import MessageError
 from pyrocket.tools.verify.verify import verify
-from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
+from support.delayed import DAY, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
 from support.dying import DeathError, DyingAt
 from support.inner import inner
 from support.stores import SMALL, bodies, message, numbered, reboot, words
@@ -56,13 +55,6 @@ def test_a_message_with_a_past_due_time_is_delivered_immediately(store, clock, a
     assert TIMER not in store.topics.all()
 
 
-def test_levels_above_the_maximum_have_the_delay_of_the_maximum(store, clock):
-    store.append(message(delay_level=99))
-    store.append_batch(delayed_batch([b"row"], delayLevel=[2**31 - 1]), topic="t")
-    assert [own(stored)["DELAY"] for stored in parked(store, SCHEDULE, 17)] == ["18", "18"]
-    assert tags_codes(store, SCHEDULE, 17) == [clock.now + 7_200_000] * 2
-
-
 def test_the_delay_of_a_level_starts_at_the_store_time(open_store, clock, monkeypatch):
     store = open_store()
     store.append(message(b"before"))
@@ -81,29 +73,6 @@ def test_the_delay_of_a_level_starts_at_the_store_time(open_store, clock, monkey
     stored = [m.store_timestamp for m in parked(store, SCHEDULE)]
     assert tags_codes(store, SCHEDULE, 0) == [time + 1000 for time in stored]
     assert stored[2] == stored[1], "store times never decrease"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "code"),
-    [
-        ({"delay_level": 1, "deliver_at_ms": 5}, "DELAY_TWICE"),
-        ({"delay_level": -1}, "MESSAGE_ILLEGAL"),
-        ({"delay_level": 2**31}, "MESSAGE_ILLEGAL"),
-        ({"delay_level": "1"}, "MESSAGE_ILLEGAL"),
-        ({"deliver_at_ms": 1.7e12}, "MESSAGE_ILLEGAL"),
-        ({"deliver_at_ms": NOW + 40 * DAY + 1}, "TIMER_TOO_FAR"),
-        ({"deliver_at_ms": 2**80}, "TIMER_TOO_FAR"),
-        ({"properties": {"DELAY": "1"}}, "MESSAGE_ILLEGAL"),
-        ({"properties": {"TIMER_DELIVER_MS": "1"}}, "MESSAGE_ILLEGAL"),
-    ],
-)
-def test_an_invalid_delay_is_rejected_before_anything_is_written(store, wrong, code):
-    store.topics.create("t")
-    before = store.position()
-    with pytest.raises(MessageError) as caught:
-        store.append(message(**wrong))
-    assert caught.value.code == code
-    assert store.position() == before
 
 
 def test_due_times_up_to_forty_days_ahead_are_accepted_and_the_limit_is_configurable(

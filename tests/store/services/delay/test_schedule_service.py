@@ -74,16 +74,6 @@ def test_due_messages_of_several_levels_are_delivered_by_one_append(driven, cloc
     assert [driver.cursor(level) for level in (1, 2, 3, 4)] == [1, 1, 1, 0]
 
 
-def test_only_due_messages_are_delivered(driven, clock):
-    store, driver = driven
-    for number in range(10):
-        delay(store, 2, b"%d" % number)
-        clock.now += 1000
-    assert driver.all() == 6
-    assert bodies_of(store) == [b"%d" % number for number in range(6)]
-    assert driver.cursor(2) == 6
-
-
 def test_the_next_due_time_is_updated(driven, clock):
     store, driver = driven
     driver.all()
@@ -145,20 +135,6 @@ def test_messages_of_alternating_topics_are_delivered_by_several_appends(driven,
     assert bodies_of(store, "u") == [b"1", b"3", b"5", b"7"]
 
 
-def test_messages_scheduled_before_a_restart_are_delivered_after_it(open_store, clock):
-    store = open_store()
-    delay(store, 1, b"early")
-    delay(store, 2, b"late")
-    clock.now += 1000
-    assert Driver(store).all() == 1
-    store.close()
-    clock.now += 10_000
-    store = open_store()
-    driver = Driver(store)
-    assert driver.all() == 1
-    assert bodies_of(store) == [b"early", b"late"]
-
-
 def test_a_cursor_outside_the_range_of_its_queue_is_moved_into_the_range(driven, clock):
     store, driver = driven
     delay(store, 1, b"x")
@@ -208,26 +184,6 @@ def test_messages_of_deleted_topic_are_dropped_and_delay_no_others(driven, clock
     assert "1 delayed messages are dropped" in caplog.text
     assert "topic 'gone'" in caplog.text
     assert "gone" not in store.topics.all()
-
-
-def test_messages_for_a_recreated_topic_are_delivered_to_the_new_topic(driven, clock):
-    store, driver = driven
-    delay(store, 1, b"x")
-    store.topics.delete("t")
-    store.topics.create("t", read_queues=1, write_queues=1)
-    clock.now += 1000
-    assert driver.all() == 1
-    assert bodies_of(store) == [b"x"]
-
-
-def test_a_message_for_a_removed_queue_is_delivered_to_an_existing_queue(driven, clock):
-    store, driver = driven
-    delay(store, 1, b"a", queue_id=1)
-    delay(store, 1, b"b", queue_id=0)
-    store.topics.update("t", read_queues=1, write_queues=1)
-    clock.now += 1000
-    assert driver.all() == 2
-    assert bodies_of(store) == [b"a", b"b"]
 
 
 def test_cursor_moves_past_dropped_messages(driven, clock):

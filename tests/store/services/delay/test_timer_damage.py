@@ -110,7 +110,7 @@ WANTED = [b"%d" % number for number in range(DELIVERED + WAITING)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("then", share(["same boot", "next boot", "power", "copy"], 2))
+@pytest.mark.parametrize("then", share(["power", "same boot", "next boot", "copy"], 1))
 def test_no_timer_is_lost_or_delivered_twice(path, clock, tmp_path, damage, then):
     damage(path / "pyrocket" / "timers")
     if then == "copy":
@@ -124,7 +124,7 @@ def test_no_timer_is_lost_or_delivered_twice(path, clock, tmp_path, damage, then
         assert again.timers.count() == 0
 
 
-@pytest.mark.parametrize("damage", HARMFUL)
+@pytest.mark.parametrize("damage", share(HARMFUL, 4))
 def test_damaged_index_is_rebuilt_while_the_store_is_open(path, clock, damage, caplog):
     with Timing(path, clock) as timing, Timing(path, clock) as other:
         timing.next_due()
@@ -136,7 +136,7 @@ def test_damaged_index_is_rebuilt_while_the_store_is_open(path, clock, damage, c
     assert "rebuilt from the log" in caplog.text
 
 
-@pytest.mark.parametrize("damage", HARMFUL)
+@pytest.mark.parametrize("damage", HARMFUL[::3])
 def test_pending_timers_are_listed_even_if_the_index_is_damaged(path, clock, damage):
     damage(path / "pyrocket" / "timers")
     with Store.open(path, read_only=True, clock=clock) as store:
@@ -198,7 +198,7 @@ def test_torn_entries_after_a_crash_are_not_damage(path, clock, caplog):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("damage", [*HARMFUL, remove_the_tally])
+@pytest.mark.parametrize("damage", [*share(HARMFUL, 4), remove_the_tally])
 def test_verify_reports_a_damaged_timer_index_and_repair_rebuilds_it(path, clock, damage):
     assert verify(path).ok
     damage(path / "pyrocket" / "timers")

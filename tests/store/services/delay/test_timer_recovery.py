@@ -37,19 +37,6 @@ def timing(path, clock):
     return Timing(path, clock)
 
 
-def test_delivery_continues_after_clean_shutdown(timing, path, clock):
-    numbered(timing, [10, 2 * HOUR, DAY])
-    clock.now += 10
-    timing.run()
-    timing.close()
-    reboot(path)
-    with Timing(path, clock) as again:
-        assert again.cursor()[0] == 3
-        clock.now += DAY
-        again.run()
-        assert again.bodies() == [b"0", b"1", b"2"]
-
-
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("saved", [False, True])
 def test_pending_timers_are_delivered_after_recovery(timing, path, clock, indexed, saved):

@@ -6,6 +6,7 @@ import pytest
 from pyrocket.base.config import Retention
 from support.dying import DeathError, DyingAt
 from support.inner import inner
+from support.shares import share
 from support.slices import decoded
 from support.stores import SMALL, batch, reboot
 from support.timing import DAY, HOUR, TIMER, Timing
@@ -117,7 +118,7 @@ def test_message_without_room_for_roll_times_is_kept(timing, clock):
     assert one.body == b"x"
 
 
-@pytest.mark.parametrize("step", range(24))
+@pytest.mark.parametrize("step", share(range(24), 8))
 @pytest.mark.parametrize("after", ["kill", "power"])
 def test_crash_during_cleaning_delivers_each_timer_once(path, clock, monkeypatch, step, after):
     timing = Timing(path, clock)

@@ -31,23 +31,6 @@ def test_a_timer_is_delivered_at_its_millisecond_and_not_before(timing, clock):
     assert timing.bodies() == [b"x"]
 
 
-def test_timer_is_delivered_once(timing, clock):
-    timing.send(b"x", 5)
-    clock.now += 5
-    assert timing.run() > 0
-    clock.now += 10 * DAY
-    assert timing.run() == 0
-    assert timing.bodies() == [b"x"]
-
-
-def test_timers_are_delivered_by_due_time_then_send_order(timing, clock):
-    for number, after in enumerate([500, 100, 100, 300, 7000, 100, HOUR, 4 * DAY]):
-        timing.send(b"%d" % number, after)
-    clock.now += 5 * DAY
-    timing.run()
-    assert timing.bodies() == [b"1", b"2", b"5", b"3", b"0", b"4", b"6", b"7"]
-
-
 def test_timers_are_delivered_to_their_real_topic_and_queue_by_due_time(timing, clock):
     timing.store.topics.create("u", read_queues=1, write_queues=1)
     for number in range(12):
@@ -69,15 +52,6 @@ def test_a_delivered_message_equals_the_sent_message(timing, clock):
     assert one.store_timestamp == clock.now
     assert parked is None or one.properties == parked.properties
     assert timing.store.lookup.query("t", "k") == [one]
-
-
-def test_overdue_messages_are_delivered(timing, clock):
-    timing.send(b"old", 5)
-    clock.now += 30 * DAY
-    timing.send(b"new", 5)
-    clock.now += 5
-    timing.run()
-    assert timing.bodies() == [b"old", b"new"]
 
 
 def test_a_timer_indexed_after_later_timers_is_delivered(timing, clock):
@@ -146,17 +120,6 @@ def test_an_append_delivers_to_a_limited_number_of_topics(timing, clock):
     assert all(timing.bodies(f"u{number}") == [b"0", b"1"] for number in range(9))
 
 
-def test_timers_of_deleted_topic_are_dropped_and_delay_no_others(timing, clock, caplog):
-    timing.store.topics.create("gone", read_queues=1, write_queues=1)
-    timing.send(b"lost", 5, "gone")
-    timing.send(b"kept", 6)
-    timing.store.topics.delete("gone")
-    clock.now += 6
-    timing.run()
-    assert timing.bodies() == [b"kept"]
-    assert "dropped" in caplog.text
-
-
 def test_no_timer_is_delivered_twice_or_early_if_the_clock_is_set_back(timing, clock):
     timing.send(b"a", 1000)
     timing.send(b"z", 10 * DAY)
@@ -192,17 +155,6 @@ def test_another_process_detects_that_the_clock_was_set_back(path, clock):
         clock.now += 3000
         assert other.run() == 0
         assert one.bodies() == [b"a", b"b"]
-
-
-def test_two_processes_deliver_each_timer_once(path, clock):
-    with Timing(path, clock) as one, Timing(path, clock) as other:
-        for number in range(40):
-            (one, other)[number % 2].send(b"%d" % number, number + 1)
-        for _ in range(50):
-            clock.now += 1
-            for process in (one, other, other, one):
-                process.service.deliver_due(process.writer, clock.now)
-        assert one.bodies() == [b"%d" % number for number in range(40)]
 
 
 def test_delivery_does_not_wait_for_write_lock(path, clock):

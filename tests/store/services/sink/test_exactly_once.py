@@ -34,13 +34,6 @@ def test_the_same_batch_is_dropped(store):
     assert all_bodies(store) == ROWS
 
 
-def test_later_batches_are_published_with_or_without_gaps(store):
-    for number in (0, 1, 7):
-        assert publish(store, number, [b"%d" % number]).rows == 1
-    assert all_bodies(store) == [b"0", b"1", b"7"]
-    assert store.sink.last(QUERY, "t") == 7
-
-
 def test_an_earlier_batch_is_rejected_with_a_remedy(store):
     publish(store, 5, ROWS)
     assert refused(store, 4) == "SINK_BATCH_BEHIND"
@@ -68,13 +61,6 @@ def test_no_two_pairs_of_identity_and_target_have_the_same_key():
         for identity, target in (("ab", "c"), ("a", "bc"), ("abc", ""), ("ab:c", ""))
     }
     assert len(keys) == 4
-
-
-@pytest.mark.parametrize("wrong", [{"identity": ""}, {"batch": -1}, {"batch": 2**63}])
-def test_an_invalid_identity_or_batch_number_is_rejected(wrong):
-    with pytest.raises(SinkError) as caught:
-        SinkBatch(**{"identity": "q", "target": "t", "batch": 0, **wrong})
-    assert caught.value.code == "SINK_NO_IDENTITY"
 
 
 def test_repeated_batch_is_dropped_only_if_durable(path, store):

@@ -52,21 +52,6 @@ def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
     assert bodies(store) == {0: [], 1: expected}
 
 
-def test_rows_with_the_same_sharding_key_stay_in_order_across_tasks(store):
-    keys = pa.array(["k"] * 20)
-    one = numbered(0)
-    staged = [stage(store, one, ROWS[at : at + 20], at, shardingKey=keys) for at in (0, 20)]
-    store.sink.publish(one, staged)
-    assert ROWS in bodies(store).values()
-
-
-def test_a_batch_across_several_files_is_complete(store, reader):
-    rows = [b"%03d" % number + b"." * 900 for number in range(60)]
-    publish(store, 0, rows)
-    assert all_bodies(reader) == rows
-    assert len(list((store.path / "commitlog").iterdir())) > 10
-
-
 def test_topics_named_in_the_topic_column_are_created_on_publication(path, store):
     one = numbered(0, target="")
     names = ["new", "t", "newer", "new"]

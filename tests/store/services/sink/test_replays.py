@@ -13,7 +13,7 @@ import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.disk import io
 from pyrocket.disk.file_queue import file_name
-from pyrocket.errors import OptionError, SinkError, StoreUnavailableError
+from pyrocket.errors import SinkError, StoreUnavailableError
 from pyrocket.formats import publish_record
 from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.system_topics import SINK_TOPIC
@@ -357,14 +357,6 @@ def test_another_store_can_be_accepted(store, caplog):
     assert len(errors(caplog)) == 1
 
 
-def test_query_can_continue_with_another_topic(store, caplog):
-    strictly(store, 0, ROWS)
-    other = SinkBatch(identity=QUERY, target="u", batch=1, run="run-1")
-    staged = stage_tasks(store, other, ROWS, topic="u")
-    assert store.sink.publish(other, staged).rows == 40
-    assert not caplog.records
-
-
 def test_query_can_continue_with_another_topic_and_return(store, reader, caplog):
     """The batches of all topics are considered, including batches without rows."""
     course = [("t", []), ("u", [b"1"]), ("u", []), ("t", [b"3"]), ("u", []), ("t", [b"5"])]
@@ -376,12 +368,6 @@ def test_query_can_continue_with_another_topic_and_return(store, reader, caplog)
     one = SinkBatch(identity=QUERY, target="u", batch=8, run="run-8")
     with pytest.raises(SinkError, match="SINK_BATCH_GAP"):
         store.sink.publish(one, stage_tasks(store, one, ROWS, topic="u"))
-
-
-def test_invalid_policy_is_rejected(store):
-    for policy in ({"on_difference": "ignore"}, {"on_gap": "drop"}, {"on_gap": None}):
-        with pytest.raises(OptionError):
-            store.sink.publish(numbered(0), [], **policy)
 
 
 # What the sum of a batch covers

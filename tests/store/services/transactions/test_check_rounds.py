@@ -119,15 +119,15 @@ def checks_of(half):
 
 
 def test_first_checks_stay_prompt_under_a_steady_load(store, clock):
-    """20 undecided messages a second for 40 s; the producers read 10 requests every 100 ms."""
+    """10 undecided messages a second for 40 s; the producers read 5 requests every 100 ms."""
     held, sent = Held(store, timeout_ms=6 * SECOND, interval_ms=30 * SECOND), {}
-    target = Asked(store, "pg", [10])
+    target = Asked(store, "pg", [5])
     held.transactions.add(target)
     for _ in range(400):
-        for request in send_undecided(held, "pg", 2):
+        for request in send_undecided(held, "pg"):
             sent[request.half.transaction_id] = clock.now
         held.transactions.run_checks()
-        target.free[0] = 10
+        target.free[0] = 5
         clock.now += 100
     asked = {}
     for name, at, _ in target.asked:

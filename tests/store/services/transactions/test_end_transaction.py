@@ -157,9 +157,3 @@ def test_read_only_store_has_no_producers_but_lists_pending(sent, open_store):
     with pytest.raises(StoreReadOnlyError):
         producer(reading)
     assert [half.transaction_id for half in reading.transactions.pending()] == [sent.transaction_id]
-
-
-def test_negative_immunity_time_is_rejected(store, one):
-    with pytest.raises(MessageError, match="-1"):
-        one.send(message(), immunity_s=-1)
-    assert halves(store) == []

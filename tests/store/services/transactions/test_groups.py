@@ -100,17 +100,6 @@ def test_two_producers_of_a_group_together_check_a_message_once_a_minute(stores,
     assert len(halves(stores[0])) == 7
 
 
-def test_a_process_is_asked_about_messages_sent_by_an_earlier_process(stores, two, clock):
-    with producer(two[0], "pg", Listener(None)) as one:
-        for n in range(3):
-            one.send(message(b"%d" % n))
-    clock.now += MINUTE
-    with producer(two[1], "pg", Listener(UNKNOWN, COMMIT)) as later:
-        assert later.check_now() == 3
-    assert bodies(stores[0])[0] == [b"0", b"1", b"2"]
-    assert two[0].transactions.pending() == []
-
-
 def test_each_of_several_concurrent_sends_is_decided_by_its_own_listener(stores, two):
     with producer(two[0], "a") as a, producer(two[1], "b") as b:
         for n in range(5):

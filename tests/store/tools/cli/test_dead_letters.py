@@ -14,7 +14,7 @@ def letter(store, number, topic="t", group="billing"):
     append_as_broker(store, f"%DLQ%{group}", own, 0, body=b"dead %d" % number)
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=["path", pytest.param("endpoint", marks=pytest.mark.heavy)])
 def where(request, path):
     """A store with two dead letters of billing, and one of audit with the same id."""
     with Store.open(path, create=True, config=SMALL) as store:

@@ -58,24 +58,27 @@ def content(where):
     return [json.loads(run(*one.split(), *where, "--json").stdout) for one in shown]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_nothing_is_deleted_without_a_yes(where, command):
-    before, words = content(where), command.split()
-    refused = run(*words, *where, answer="n\n")
-    assert (refused.exit_code, COMMANDS[command] in refused.stderr) == (1, True), refused.output
-    unanswered = run(*words, *where, answer="")
-    assert unanswered.exit_code == 2
-    assert "Error [NO_ANSWER]" in unanswered.stderr
-    assert "--yes" in unanswered.stderr
-    assert run(*words, *where, "--json").exit_code == 1
-    planned = run(*words, *where, "--dry-run")
-    assert (planned.exit_code, planned.stderr) == (0, "")
-    assert "would" in planned.stdout.lower()
+def test_nothing_is_deleted_without_a_yes(where):
+    before = content(where)
+    for command, question in COMMANDS.items():
+        words = command.split()
+        refused = run(*words, *where, answer="n\n")
+        assert (refused.exit_code, question in refused.stderr) == (1, True), refused.output
+        unanswered = run(*words, *where, answer="")
+        assert unanswered.exit_code == 2
+        assert "Error [NO_ANSWER]" in unanswered.stderr
+        assert "--yes" in unanswered.stderr
+        assert run(*words, *where, "--json").exit_code == 1
+        planned = run(*words, *where, "--dry-run")
+        assert (planned.exit_code, planned.stderr) == (0, "")
+        assert "would" in planned.stdout.lower()
     assert content(where) == before
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("answer", ["y", "--yes", "--json --yes"])
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    list(zip(COMMANDS, ["y", "--yes", "--json --yes", "y", "--yes"], strict=True)),
+)
 def test_a_yes_deletes(where, command, answer):
     before = content(where)
     flags = answer.split() if answer.startswith("--") else []

@@ -57,11 +57,6 @@ def test_members_whose_subscriptions_are_not_those_of_the_last_heartbeat_differ(
     assert ["c1", "differ"] in [line.split() for line in show(address).splitlines()]
 
 
-def test_a_group_without_members_has_none(address):
-    assert members(address) == {}
-    assert show(address).splitlines()[-1] == "No live members."
-
-
 def test_a_directory_does_not_know_members(path):
     assert document_on(path, "group", "show", "billing")["members"] is None
     assert "member" not in run_on(path, "group", "show", "billing").stdout

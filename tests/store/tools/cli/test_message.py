@@ -87,21 +87,6 @@ def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["x" * 3000]
 
 
-def test_messages_are_found_by_key_and_by_id(path):
-    assert bodies(path, "message", "find", "t", "--key", "k-1") == ["a", EVIL]
-    assert bodies(path, "message", "find", "t", "--key", "k-1", "--count", 1) == [EVIL]
-    first = document_on(path, "message", "find", "t", "--key", "k-1")["messages"][0]
-    assert bodies(path, "message", "find", "t", "--id", first["msgId"]) == ["a"]
-
-
-def test_a_query_without_a_result_exits_with_1(path):
-    assert bodies(path, "message", "find", "t", "--key", "none", status=1) == []
-    assert bodies(path, "message", "find", "t", "--id", "0" * 32, status=1) == []
-    done = run_on(path, "message", "find", "t", "--key", "none")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr
-
-
 @pytest.mark.parametrize("arguments", [[], ["--key", "k", "--id", "i"]])
 def test_a_query_needs_either_key_or_id(path, arguments):
     assert (
@@ -141,14 +126,6 @@ def test_the_error_for_an_invalid_line_has_its_number_and_the_lines_before_are_s
     assert error["message"].startswith("line 2: ")
     assert "All lines before it were sent" in error["message"]
     assert bodies(path, "message", "tail", "t", "--count", 1) == ["fine"]
-
-
-def test_a_mistyped_topic_is_not_created_unless_asked_for(path):
-    refused = document_on(path, "message", "send", "tt", "x", status=2)["error"]
-    assert refused["code"] == "TOPIC_NOT_FOUND"
-    assert "--create-topic" in refused["remedy"]
-    assert run_on(path, "message", "send", "tt", "x", "--create-topic").exit_code == 0
-    assert bodies(path, "message", "tail", "tt") == ["x"]
 
 
 def start(path, *arguments, **options):

@@ -15,7 +15,7 @@ from support.commands import run
 from support.stores import SMALL
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=["path", pytest.param("endpoint", marks=pytest.mark.heavy)])
 def where(request, path):
     """A store with 40 messages in two queues of topic t; every tenth has the tag A."""
     with Store.open(path, create=True, config=SMALL) as store:

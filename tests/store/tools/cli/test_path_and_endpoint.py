@@ -89,15 +89,6 @@ def test_a_topic_is_created_and_deleted(cli, document):
     assert missing["code"] == "TOPIC_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["topic show tt", "topic delete tt --yes", "message tail tt", "message find tt --key k"],
-)
-def test_the_error_for_an_unknown_topic_suggests_the_nearest(document, command):
-    error = document(*command.split(), status=2)["error"]
-    assert (error["code"], "'t'" in error["remedy"]) == ("TOPIC_NOT_FOUND", True)
-
-
 def test_messages_are_found_by_key_and_id(cli, document):
     found = document("message", "find", "t", "--key", "k-1")["messages"]
     assert [one["body"] for one in found] == ["m1", "m3"]
@@ -464,15 +455,6 @@ def secured(tmp_path_factory):
             yield address, certificate, folder
 
 
-def test_a_user_without_a_right_on_any_topic_lists_no_topics(secured):
-    address, certificate, folder = secured
-    secret = folder / "guest_secret"
-    secret.write_text("the guest's secret\n")
-    options = ["--endpoint", address, "--tls", "--ca", certificate, "--access-key", "guest"]
-    done = run("topic", "list", *options, "--secret-key-file", secret, "--json")
-    assert (done.exit_code, json.loads(done.stdout)["topics"]) == (0, [])
-
-
 def test_tls_and_credentials_are_set_by_options_environment_or_file(secured):
     address, certificate, folder = secured
     secret = folder / "secret"
@@ -548,8 +530,3 @@ def test_tables_are_drawn_on_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b" in run("topic", "list", "--path", tmp_path / "s").stdout
     assert "\x1b" in run("group", "lag", "--path", tmp_path / "s").stdout
-
-
-def test_a_message_for_a_mistyped_topic_is_refused_with_the_nearest_name(document):
-    error = document("message", "send", "tt", "x", status=2)["error"]
-    assert error["remedy"] == "Did you mean 't'? Use --create-topic to create the topic."

@@ -39,24 +39,12 @@ def test_sizes_are_shown_in_mib(path):
     assert "1 message in 1.5 MiB of log" in run("verify", path).stdout
 
 
-def test_a_store_is_cleaned_by_path(sound):
-    cleaned = run("store", "clean", "--path", sound, "--total-bytes", "4k", "--dry-run", "--json")
-    assert json.loads(cleaned.stdout)["logFiles"]
-
-
 def test_the_environment_variable_accepts_a_file_uri_as_spark_does(sound):
     done = run("store", "info", "--json", PYROCKET_STORE=f"file://{sound}")
     assert json.loads(done.stdout)["path"] == str(sound)
     refused = run("store", "info", "--path", "hdfs://host/store")
     assert refused.exit_code == 2
     assert "'hdfs'" in refused.stderr
-
-
-def test_a_missing_path_is_a_usage_error():
-    done = run("store", "info", PYROCKET_STORE="")
-    assert done.exit_code == 2
-    assert "--path" in done.stderr
-    assert "PYROCKET_STORE" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,6 @@ def test_repair_shows_its_actions_and_asks(damaged):
     assert run("verify", damaged).exit_code == 0
 
 
-def test_a_repair_without_an_answer_suggests_the_option_yes(damaged):
-    refused = run("repair", damaged, answer="")
-    assert refused.exit_code == 2
-    assert "Error [NO_ANSWER]" in refused.stderr
-    assert "--yes" in refused.stderr
-    assert run("verify", damaged).exit_code == 1
-
-
 def test_repair_with_json_does_not_prompt_and_needs_yes(damaged):
     planned = document("repair", damaged, "--dry-run", status=1)
     assert (planned["done"], len(planned["actions"])) == (False, 1)
@@ -110,25 +102,6 @@ def test_options_set_index_sizes_that_cannot_be_determined(path):
     assert not document("repair", path, "--yes", *given)["after"]["findings"]
     assert run("store", "clean", "--path", path, "--hours", 1).exit_code == 0
     assert document("verify", path)["findings"] == []
-
-
-def test_the_clean_command_deletes_the_oldest_log_files(sound):
-    count = len(log_files(sound))
-    planned = document("store", "clean", "--path", sound, "--total-bytes", 8192, "--dry-run")
-    assert (planned["dryRun"], len(planned["logFiles"])) == (True, count - 2)
-    assert len(log_files(sound)) == count
-    done = run("store", "clean", "--path", sound, "--total-bytes", 8192, "--yes")
-    assert done.exit_code == 0
-    assert f"{count - 2} log files" in done.output
-    assert len(log_files(sound)) == 2
-    assert document("store", "clean", "--path", sound, "--hours", 1000)["logFiles"] == []
-
-
-@pytest.mark.parametrize("limit", [["--hours", "nan"], ["--hours", -1], ["--total-bytes", -1]])
-def test_a_cleaning_with_an_invalid_limit_deletes_nothing(sound, limit):
-    before = log_files(sound)
-    assert run("store", "clean", "--path", sound, *limit).exit_code == 2
-    assert log_files(sound) == before
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])

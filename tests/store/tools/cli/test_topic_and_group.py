@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pyrocket import Message, Store
 from support.commands import document_on, run_on
-from support.stores import SMALL, batch, filled, numbered, snapshot
+from support.stores import SMALL, batch, filled, numbered
 
 
 @pytest.fixture
@@ -20,31 +20,12 @@ def path(tmp_path):
     return tmp_path / "store"
 
 
-def test_topics_are_listed_with_queues_messages_and_times(path):
-    before = snapshot(path)
-    (topic,) = document_on(path, "topic", "list")["topics"]
-    assert (topic["topic"], topic["readQueues"], topic["messages"]) == ("t", 2, 45)
-    assert topic["firstStoreTimestamp"] <= topic["lastStoreTimestamp"]
-    assert topic["firstStoreTimestamp"].endswith("Z")
-    heads, line = run_on(path, "topic", "list").stdout.splitlines()
-    assert heads.split()[:3] == ["topic", "queues", "messages"]
-    assert line.split()[:3] == ["t", "2", "45"]
-    assert snapshot(path) == before
-
-
 def test_system_topics_are_listed_with_the_option_all(path):
     found = {
         one["topic"]: one["kind"] for one in document_on(path, "topic", "list", "--all")["topics"]
     }
     assert found["SCHEDULE_TOPIC_XXXX"] == "system"
     assert found["t"] == "user"
-
-
-def test_a_topic_is_shown_queue_by_queue(path):
-    shown = document_on(path, "topic", "show", "t")
-    queues = [(one["queueId"], one["minOffset"], one["maxOffset"]) for one in shown["queues"]]
-    assert queues == [(0, 0, 40), (1, 0, 5)]
-    assert run_on(path, "topic", "show", "t").stdout.splitlines()[-1].split()[:4] == list("1055")
 
 
 def test_queues_without_messages_are_shown(path):
@@ -63,22 +44,6 @@ def test_queues_without_messages_are_shown(path):
     assert shown["new"] == [(0, 0, False), (1, 0, False)]
 
 
-def test_the_error_for_a_missing_topic_suggests_the_most_similar_name(path):
-    error = document_on(path, "topic", "show", "tt", status=2)["error"]
-    assert error["code"] == "TOPIC_NOT_FOUND"
-    assert "'t'" in error["remedy"]
-
-
-def test_a_topic_is_created_once_and_an_existing_topic_is_unchanged(path):
-    assert document_on(path, "topic", "create", "new", "--queues", 3)["created"]
-    assert document_on(path, "topic", "show", "new")["readQueues"] == 3
-    again = document_on(path, "topic", "create", "new", "--queues", 8, status=2)
-    assert again["error"]["code"] == "TOPIC_EXISTS"
-    assert "--if-missing" in again["error"]["remedy"]
-    assert not document_on(path, "topic", "create", "new", "--queues", 8, "--if-missing")["created"]
-    assert document_on(path, "topic", "show", "new")["readQueues"] == 3
-
-
 def test_a_store_is_only_created_with_create_store(tmp_path):
     refused = document_on(tmp_path / "s", "topic", "create", "new", status=2)["error"]
     assert refused["code"] == "STORE_NOT_FOUND"
@@ -87,18 +52,6 @@ def test_a_store_is_only_created_with_create_store(tmp_path):
     assert run_on(tmp_path / "s", "topic", "create", "new", "--create-store").exit_code == 0
     with Store.open(tmp_path / "s", read_only=True) as store:
         assert store.topics.get("new").write_queues == 4
-
-
-def test_groups_are_listed_with_their_lag(path):
-    found = {one["group"]: one["topics"] for one in document_on(path, "group", "list")["groups"]}
-    (lag,) = found["billing"]
-    # Queue 1 has no committed offset, so its lag is the whole queue.
-    assert (lag["topic"], lag["lag"]) == ("t", 15)
-    assert found["idle"] == []
-    heads, billing, idle = run_on(path, "group", "list").stdout.splitlines()
-    assert heads.split() == ["group", "topic", "lag", "bytes", "behind"]
-    assert billing.split()[:3] == ["billing", "t", "15"]
-    assert idle.split() == ["idle", "-", "-", "-", "-"]
 
 
 def test_lag_is_shown_queue_by_queue(path):
@@ -113,19 +66,6 @@ def test_lag_is_shown_queue_by_queue(path):
     assert [one["group"] for one in document_on(path, "group", "lag")["lag"]] == ["billing"] * 2
     assert (
         document_on(path, "group", "lag", "bilin", status=2)["error"]["code"] == "GROUP_NOT_FOUND"
-    )
-
-
-def test_topic_is_deleted_after_a_confirmation(path):
-    assert run_on(path, "topic", "delete", "t", answer="n\n").exit_code == 1
-    assert document_on(path, "topic", "delete", "t", status=1) == {"topic": "t", "deleted": False}
-    assert document_on(path, "topic", "list")["topics"]
-    done = run_on(path, "topic", "delete", "t", answer="y\n")
-    assert done.exit_code == 0
-    assert "Delete t with 45 messages?" in done.stderr
-    assert document_on(path, "topic", "list")["topics"] == []
-    assert document_on(path, "topic", "delete", "t", "--yes", status=2)["error"]["code"] == (
-        "TOPIC_NOT_FOUND"
     )
 
 

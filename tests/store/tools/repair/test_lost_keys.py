@@ -51,13 +51,6 @@ def test_index_files_missing_after_a_clean_shutdown_are_found_and_rebuilt(sound,
     assert not verify(path).findings
 
 
-def test_a_missing_index_folder_is_found(sound):
-    shutil.rmtree(sound / "index")
-    assert set(verify(sound).counts) == {"KEY_INDEX_BEHIND"}
-    repair(sound)
-    assert not verify(sound).findings
-
-
 def test_a_missing_first_index_file_is_found_and_rebuilt(sound):
     remove(sound, slice(0, 1))
     (finding,) = verify(sound).findings
