@@ -1,4 +1,7 @@
-"""Invalid input raises an error with a code on the driver before any task runs."""
+"""Invalid input raises an error with a code on the driver before any task runs.
+
+How Spark reports such an error is tested in test_boundary.py.
+"""
 
 import fcntl
 import os
@@ -181,16 +184,6 @@ def test_the_planner_of_a_batch_reports_invalid_input(box, changed, given, error
         ask()
 
 
-# Spark reports an error of any kind in the same way: one that `load` raises, and one of planning.
-@named([READS[0], ONLY_BATCH[0]])
-def test_a_batch_read_reports_invalid_input(spark, box, jobs, changed, given, error):
-    box.create(queues=2).send("x", "y", queue=0)
-    source = spark.read.format("pyrocket").options(**options_of(box, changed))
-    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
-        (source.schema(given) if given else source).load().collect()
-    assert jobs() == 0
-
-
 @named(WITH_SCHEMA + ONLY_STREAM)
 def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed, given, error):
     """Spark's first call raises the error, so Spark reports it."""
@@ -207,24 +200,6 @@ def test_the_planner_of_a_stream_reports_invalid_input(box, monkeypatch, changed
     forget(box.path)
 
 
-# The first and the last call of the source in the first micro-batch.
-@named([WITH_SCHEMA[0], ONLY_STREAM[0]])
-def test_a_stream_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
-    box.create(queues=2).send("x", "y", queue=0)
-    source = spark.readStream.format("pyrocket").options(**options_of(box, changed))
-
-    def run():
-        writer = (source.schema(given) if given else source).load().writeStream.format("noop")
-        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination(60)
-
-    with pytest.raises(Exception, match=rf"(?s){error}") as info:
-        run()
-    assert "UnboundLocalError" not in str(info.value)
-    assert not list(Path(tmp_path / "checkpoint").glob("offsets/[0-9]*"))
-    assert jobs() == 0
-
-
 def writer(options, given="'x' AS body"):
     """Ask for the writer of rows with these columns, as Spark does on the driver."""
     schema = StructType()
@@ -237,34 +212,6 @@ def writer(options, given="'x' AS body"):
 def test_the_planner_of_a_write_reports_invalid_input(box, changed, given, error):
     with pytest.raises(PyrocketError, match=rf"(?s){error}"):
         writer(options_of(box, changed), given)
-    assert not os.path.exists(box.path) or box.rows() == 0
-
-
-@named([WRITES[0]])
-def test_a_batch_write_reports_invalid_input(spark, box, jobs, changed, given, error):
-    frame = spark.range(1).selectExpr(*given.split(", "))
-    with pytest.raises(AnalysisException, match=rf"(?s){error}"):
-        frame.write.format("pyrocket").mode("append").options(**options_of(box, changed)).save()
-    assert jobs() == 0
-
-
-# Streaming writes use the same checks as batch writes; only Spark's report differs.
-@named([WRITES[8]])
-def test_a_streaming_write_reports_invalid_input(spark, box, tmp_path, jobs, changed, given, error):
-    query = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", 1)
-        .load()
-        .selectExpr(*given.split(", "))
-        .writeStream.format("pyrocket")
-        .options(**options_of(box, changed), checkpointLocation=str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        with pytest.raises(Exception, match=rf"(?s){error}"):
-            query.processAllAvailable()
-    finally:
-        query.stop()
     assert not os.path.exists(box.path) or box.rows() == 0
 
 
@@ -293,14 +240,6 @@ def test_a_directory_with_other_files_does_not_become_a_store(tmp_path, box):
     with pytest.raises(PyrocketError, match=r"STORE_DIRECTORY_NOT_EMPTY.*thesis\.tex"):
         writer(box.options)
     assert os.listdir(box.path) == ["thesis.tex"]
-
-
-def test_overwriting_is_rejected_because_a_log_cannot_be_overwritten(spark, box):
-    box.send("kept")
-    frame = spark.createDataFrame([("x",)], "body STRING")
-    with pytest.raises(AnalysisException, match=r"OPTION_OVERWRITE.*cannot be overwritten"):
-        frame.write.format("pyrocket").mode("overwrite").options(**box.options).save()
-    assert box.bodies() == [b"kept"]
 
 
 @pytest.mark.parametrize(("perm", "code"), [(4, "TOPIC_NOT_WRITABLE"), (2, "TOPIC_NOT_READABLE")])

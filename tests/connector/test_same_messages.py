@@ -181,7 +181,7 @@ def test_the_notebook_shows_the_group(opened):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", [pytest.param("path", marks=pytest.mark.slow), "endpoint"])
+@pytest.mark.parametrize("kind", [pytest.param("path", marks=pytest.mark.heavy), "endpoint"])
 def test_streams_start_after_the_messages_acked_by_a_consumer_and_commit_offsets_for_another(
     shop, spark, tmp_path, kind
 ):

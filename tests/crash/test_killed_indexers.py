@@ -33,7 +33,7 @@ batch = pa.record_batch({"body": [b"x" * 20] * 30, "keys": keys, "queueId": queu
 for _ in range(100_000):
     store.append_batch(batch, topic="t")
 """
-KILLS = 4
+KILLS = 2
 WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
