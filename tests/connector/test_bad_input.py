@@ -20,13 +20,6 @@ from support.machines import SOURCE_RUNNER, pass_for
 READS = [
     # what, changed options (None removes one), schema, error
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
-    ("two targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*'endpoint'"),
-    (
-        "a target that is not supported yet",
-        {"path": None, "namesrv": "h:1"},
-        None,
-        "OPTION_UNSUPPORTED",
-    ),
     (
         "a broker that is not running",
         {"path": None, "endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"},
@@ -46,15 +39,6 @@ READS = [
         None,
         "not a store: it contains",
     ),
-    ("a Windows path", {"path": "C:\\store"}, None, "OPTION_INVALID.*Windows"),
-    ("tags separated by a comma", {"tags": "a,b"}, None, r"OPTION_INVALID.*'a \|\| b'"),
-    (
-        "a URI of an unsupported scheme",
-        {"path": "s3a://bucket/x"},
-        None,
-        "OPTION_INVALID.*scheme 's3a'",
-    ),
-    ("no topic", {"topic": None}, None, "OPTION_MISSING.*subscribe"),
     (
         "a topic that does not exist",
         {"topic": "tt"},
@@ -62,32 +46,12 @@ READS = [
         "TOPIC_NOT_FOUND.*'tt'.*Did you mean 't'",
     ),
     ("an illegal topic name", {"topic": "a b"}, None, "TOPIC_NOT_FOUND.*'a b'"),
-    (
-        "a pattern that matches no topic",
-        {"topic": None, "subscribePattern": "q.*"},
-        None,
-        "TOPIC_NOT_FOUND",
-    ),
     ("an unknown option", {"startingOffset": "latest"}, None, "OPTION_UNKNOWN.*startingOffsets"),
-    ("an option of Kafka", {"kafka.bootstrap.servers": "h:1"}, None, "OPTION_UNKNOWN.*'path'"),
-    ("offsets that are not JSON", {"startingOffsets": '{"t":'}, None, "OPTION_INVALID.*not JSON"),
-    (
-        "offsets of an unknown queue",
-        {"startingOffsets": '{"t":{"0":0,"9":0}}'},
-        "body BINARY",
-        "queue 9, which this query does not read",
-    ),
     (
         "offsets that lack a queue",
         {"startingOffsets": '{"t":{"0":0}}'},
         "body BINARY",
         "not name the queue 1",
-    ),
-    (
-        "offsets of an unknown broker",
-        {"startingOffsets": '{"t":{"b":{"0":0,"1":0}}}'},
-        "body BINARY",
-        "broker-a",
     ),
     (
         "an offset out of range",
@@ -96,13 +60,6 @@ READS = [
         "OFFSET_OUT_OF_RANGE.*queue 0.*99",
     ),
     ("an unknown column", {}, "bodi BINARY", "COLUMN_UNKNOWN.*'bodi'.*'body'"),
-    ("a column of the wrong type", {}, "queueOffset INT", "COLUMN_TYPE.*bigint"),
-    (
-        "a format that does not fit the schema",
-        {"valueFormat": "string"},
-        "body BINARY",
-        "COLUMN_TYPE.*valueFormat",
-    ),
 ]
 ONLY_BATCH = [
     (
@@ -111,43 +68,23 @@ ONLY_BATCH = [
         "body BINARY",
         r"START_BEYOND_END.*queue 0: 2 > 1",
     ),
-    ("a batch that starts at latest", {"startingOffsets": "latest"}, "body BINARY", "is empty"),
-    ("a batch that ends at earliest", {"endingOffsets": "earliest"}, "body BINARY", "is empty"),
-    (
-        "a micro-batch limit in a batch",
-        {"maxOffsetsPerTrigger": "5"},
-        "body BINARY",
-        "stream queries",
-    ),
 ]
 ONLY_STREAM = [
     ("an end of a stream", {"endingOffsets": "latest"}, "body BINARY", "batch queries"),
-    (
-        "an invalid micro-batch limit",
-        {"maxOffsetsPerTrigger": "-1"},
-        None,
-        "whole number of at least 1",
-    ),
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
-    ("two targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*not supported yet"),
     ("a path of a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic name", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("an unknown option", {"topics": "t"}, "'x' AS body", "OPTION_UNKNOWN.*'topic"),
-    ("an option of reads", {"startingOffsets": "latest"}, "'x' AS body", "OPTION_UNKNOWN"),
     ("no body column", {}, "'x' AS tags", "BODY_COLUMN_MISSING"),
-    ("a column of the wrong type", {}, "1 AS body", "COLUMN_TYPE.*string or binary"),
-    ("an unknown column", {}, "'x' AS body, 1 AS tagz", "COLUMN_UNKNOWN.*'tags'"),
-    ("two body columns", {}, "'x' AS body, 'x' AS value", "COLUMN_TWICE"),
     (
         "neither a topic option nor a topic column",
         {"topic": None},
         "'x' AS body",
         "TOPIC_COLUMN_MISSING",
     ),
-    ("an invalid value", {"flush": "often"}, "'x' AS body", "OPTION_INVALID.*flush"),
 ]
 
 

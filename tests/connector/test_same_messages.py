@@ -17,6 +17,7 @@ from pyspark_pyrocket.source.batch_reader import default_schema
 from support.broker_process import running
 from support.commands import run
 from support.rocketmq_stub import Stub, code_of, queue, resource
+from support.shares import share
 from support.transports import disconnect
 
 HOUR_MS = 3_600_000
@@ -118,7 +119,7 @@ def rows(options, *columns):
     )
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def target(request, shop):
     return shop.target(request.param)
 
@@ -141,7 +142,7 @@ def test_a_batch_starts_at_the_first_message_that_the_group_has_not_acked(target
     assert rows(options, "body") == [(b"3",), (b"4",)]
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def document(request, shop):
     """Run a command on the store, and return its JSON."""
     ((kind, value),) = shop.target(request.param).items()
@@ -162,7 +163,7 @@ def test_the_command_line_shows_the_group(document, shop):
     ]
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def opened(request, shop):
     if request.param == "path":
         yield shop.path

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
-from pyrocket.errors import OptionError, SinkError
+from pyrocket.errors import SinkError
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
-from pyspark_pyrocket import DefaultSource
 from support.direct import write
 
 
@@ -180,12 +178,6 @@ def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
 
     piped.run(foreach=twice)
     assert piped.target.bodies() == [b"x", b"x", b"y", b"y"]
-
-
-def test_a_stream_rejects_a_transaction_id(box):
-    sink = DefaultSource({**box.options, "txnAppId": "a", "txnVersion": "0"})
-    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*foreachBatch"):
-        sink.streamWriter(StructType().add("body", "string"), False)
 
 
 @pytest.mark.heavy
