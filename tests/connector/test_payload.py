@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Store
 from pyrocket.errors import PyrocketError
-from pyspark_pyrocket import DefaultSource
 from support.direct import read
-from support.machines import SOURCE_RUNNER, pass_for
 
 JSON = {"valueFormat": "json", "valueSchema": "id BIGINT, at TIMESTAMP, tags_ ARRAY<STRING>"}
 ORDER = '{"id":7,"at":"2024-01-02T03:04:05Z","tags_":["a","b"],"more":{"x":1}}'
@@ -167,14 +165,6 @@ def test_bodies_are_decoded_without_a_schema_registry(box, caplog):
         (2.5, True, None),
     ]
     assert f"to read of t: {pasted}" in caplog.text
-
-
-def test_a_stream_without_a_schema_gets_the_inferred_one_in_the_error(box, monkeypatch):
-    box.send('{"id":1}')
-    pass_for(monkeypatch, SOURCE_RUNNER)
-    source = DefaultSource({**box.options, "valueFormat": "json"})
-    with pytest.raises(PyrocketError, match=r"OPTION_MISSING.*'valueSchema'.*would be: id BIGINT"):
-        source.streamReader(source.schema()).initialOffset()
 
 
 def test_fields_with_names_of_message_columns_are_read_into_one_column(box):

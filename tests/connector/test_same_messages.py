@@ -11,11 +11,9 @@ from pyrocket import Store
 from pyrocket.server.messaging.interface import number
 from pyrocket.tools import notebook
 from pyrocket.values.admin import Backoff
-from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source.batch_reader import default_schema
 from support.broker_process import running
 from support.commands import run
+from support.direct import read
 from support.rocketmq_stub import Stub, code_of, queue, resource
 from support.shares import share
 from support.transports import disconnect
@@ -111,12 +109,7 @@ def shop(tmp_path_factory):
 
 def rows(options, *columns):
     """Return columns of the rows that the tasks of a batch read."""
-    schema = default_schema(Request(options, "/", ""))
-    reader = DefaultSource(options).reader(schema)
-    found = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return sorted(
-        tuple(row[name] for name in columns) for batch in found for row in batch.to_pylist()
-    )
+    return sorted(tuple(row[name] for name in columns) for row in read(options))
 
 
 @pytest.fixture(params=share(["endpoint", "path"], 1))

@@ -26,7 +26,8 @@ def write(options, schema, *tasks, **more):
     """Write a batch: each task is a list of tuples, in the order of the columns of the DDL."""
     types = parse_ddl("schema", schema)
     arrow = arrow_schema(types)
-    writer = DefaultSource({**options, **more}).writer(types, False)
+    asked = {name: str(value) for name, value in {**options, **more}.items()}
+    writer = DefaultSource(asked).writer(types, False)
     done = []
     for rows in tasks:
         dicts = [dict(zip(arrow.names, row, strict=True)) for row in rows]
