@@ -64,19 +64,6 @@ def test_options_select_how_bodies_are_decoded(box):
     assert [row["body"] for row in read(box.options, valueFormat="string")] == [ORDER, '{"id":8}']
 
 
-def test_a_kafka_job_gets_the_fields_in_place_of_the_value(box):
-    box.send(ORDER)
-    (row,) = read(box.options, schemaMode="kafka", **JSON)
-    assert [*row][:5] == ["key", "id", "at", "tags_", "topic"]
-
-
-def test_columns_can_be_selected_in_any_order_and_case(box):
-    box.create(queues=1).send(ORDER, ORDER, queue=0)
-    assert values(box, "queueOffset BIGINT, tags STRING", **JSON) == [(0, None), (1, None)]
-    rows = read(box.options, "tags_ ARRAY<STRING>, QueueOffset BIGINT, ID BIGINT", **JSON)
-    assert rows[1] == {"tags_": ["a", "b"], "QueueOffset": 1, "ID": 7}
-
-
 POISON = ["{", '{"id":"seven","at":"2024-01-01"}', b'{"id":"\xff"}', '{"id":9}']
 
 
@@ -137,12 +124,6 @@ def test_poison_records_do_not_stop_the_pipeline(spark, box, stream):
     assert stream.output() == [("t", 0, 3, 9), ("t", 0, 4, None)]
 
 
-def test_failfast_stops_at_the_first_bad_body_and_names_its_offset(box):
-    poisoned(box)
-    with pytest.raises(PyrocketError, match=r"BODY_MALFORMED.*'t' queue 0 offset 0.*not JSON"):
-        read(box.options, mode="FAILFAST", **JSON)
-
-
 def test_each_mode_handles_a_body_that_is_not_utf_8(box):
     box.create(queues=1).send(b"a", b"\xff", queue=0)
     schema = "body STRING, _corrupt_record STRING"
@@ -165,17 +146,6 @@ def test_bodies_are_decoded_without_a_schema_registry(box, caplog):
         (2.5, True, None),
     ]
     assert f"to read of t: {pasted}" in caplog.text
-
-
-def test_fields_with_names_of_message_columns_are_read_into_one_column(box):
-    box.create(queues=1).send('{"topic":"mine","timestamp":3}', queue=0)
-    options = {"valueFormat": "json", "valueSchema": "topic STRING, timestamp INT"}
-    with pytest.raises(PyrocketError, match=r"VALUE_COLUMN_TAKEN.*'topic'.*'valueColumn'"):
-        read(box.options, **options)
-    with pytest.raises(PyrocketError, match=r"VALUE_COLUMN_TAKEN.*'topic'"):
-        read(box.options, valueFormat="json")
-    (row,) = read(box.options, valueColumn="payload", **options)
-    assert (row["topic"], row["payload"]) == ("t", {"topic": "mine", "timestamp": 3})
 
 
 def test_any_dataframe_can_be_written_as_json(spark, box):
