@@ -193,6 +193,7 @@ def test_a_stream_is_written_as_json(spark, box, tmp_path):
     assert box.bodies() == [b'{"id":1}', b'{"id":2}']
 
 
+@pytest.mark.heavy
 def test_strings_with_a_collation_are_written_and_read(spark, box):
     rows = spark.sql("SELECT 'Ab' COLLATE UTF8_LCASE AS s, array('x' COLLATE UNICODE_CI) AS a")
     rows.write.format("pyrocket").mode("append").options(**box.options, valueFormat="json").save()
