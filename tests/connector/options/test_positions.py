@@ -53,6 +53,7 @@ def test_minus_two_is_earliest():
         ('{"t":5}', "does not name queues"),
         ('{"t":{"0":-3,"1":0}}', "is not an offset"),
         ('{"t":{"0":"7","1":0}}', "is not an offset"),
+        ('{"t":{"0":true,"1":0}}', "is not an offset"),
         ('{"t":{"0":9223372036854775808,"1":0}}', "is not an offset"),
         ('{"t":{"zero":1,"1":0}}', "'zero' is not a queue id"),
         ('{"t":{"00":1,"1":0}}', "'00' is not a queue id"),
