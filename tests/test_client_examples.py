@@ -11,6 +11,7 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.values.transactions import CheckPolicy
 from support.broker import served
+from support.shares import share
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 NAMES = sorted(
@@ -18,7 +19,7 @@ NAMES = sorted(
 )
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["path", "endpoint"], 1))
 def server(request, tmp_path, monkeypatch):
     """The arguments that name a new store, with short delays of retries and checks."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -139,7 +140,6 @@ def test_the_backlog_is_zero_after_all_messages_were_consumed(run, server):
     ]
 
 
-@pytest.mark.slow
 def test_a_stream_drops_repeated_orders(run, spark, server):
     lines = run("deduplicated_stream", server)
     assert lines == ["o-1: 3 apples", "o-2: 1 pear"]

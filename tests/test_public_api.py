@@ -84,6 +84,7 @@ def test_the_version_is_that_of_setup_py():
     assert f'version="{pyrocket.__version__}"' in setup.read_text()
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(find_spec("pdoc") is None, reason="needs pdoc: .[dev]")
 def test_the_api_reference_has_every_public_name(tmp_path):
     script = Path(__file__).with_name("support") / "api_reference.py"

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -123,6 +124,11 @@ CONNECTOR_LAYERS = [
 CONNECTOR_RANKS = {room: rank for rank, rooms in enumerate(CONNECTOR_LAYERS) for room in rooms}
 
 
+@cache
+def parsed(source):
+    return ast.parse(source)
+
+
 def sources(*folders):
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
@@ -191,7 +197,7 @@ def connector_fault(module, name, public):
 
 
 def import_faults(module, source, public=()):
-    for name in imported_names(ast.parse(source)):
+    for name in imported_names(parsed(source)):
         in_store = module.split(".")[0] == "pyrocket"
         fault = store_fault(module, name) if in_store else connector_fault(module, name, public)
         if fault:
@@ -201,7 +207,7 @@ def import_faults(module, source, public=()):
 def client_core_faults(module, source):
     """Return the imports of threads, connections and clocks by the core of `pyrocket.client`."""
     if module.startswith("pyrocket.client.") and module not in CLIENT_SHELL:
-        for name in imported_names(ast.parse(source)):
+        for name in imported_names(parsed(source)):
             if name.startswith(NOT_IN_CLIENT_CORE):
                 yield f"{module} imports {name}"
 
@@ -210,7 +216,7 @@ def size_faults(label, source):
     lines = len(source.splitlines())
     if lines > FILE_LINES_MAX:
         yield f"{label}: {lines} lines"
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             length = node.end_lineno - node.lineno + 1
             allowed = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX
@@ -222,13 +228,11 @@ def name_faults(label, source):
     """Return uses of names that the linter cannot ban: in modules that may use `struct`, the rule
     that bans names is off.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and node.attr == "pack_into":
             yield f"{label}:{node.lineno}: pack_into writes fields in parts"
-        clock = isinstance(node, ast.Attribute) and ast.unparse(node) in (
-            "time.time",
-            "time.time_ns",
-        )
+        may_be_clock = isinstance(node, ast.Attribute) and node.attr in ("time", "time_ns")
+        clock = may_be_clock and ast.unparse(node.value) == "time"
         if clock and not label.endswith("clock.py"):
             yield f"{label}:{node.lineno}: take a Clock"
 
@@ -237,7 +241,7 @@ def path_operations(source):
     """Return every call in a module that opens, lists or changes a path: `os.open`, `.unlink`,
     `open`.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         package, _, name = called.rpartition(".")
         if (

@@ -187,8 +187,9 @@ def pytest_generate_tests(metafunc):
     """Run the tests that `support.over_endpoint` selects with both targets."""
     module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
     if "box" in metafunc.fixturenames and over_endpoint.runs(module, test):
-        marks = () if test in over_endpoint.QUICK else pytest.mark.heavy
-        targets = ["path", pytest.param("endpoint", marks=marks)]
+        targets = ["path", "endpoint"]
+        heavy = test not in over_endpoint.QUICK
+        targets[heavy] = pytest.param(targets[heavy], marks=pytest.mark.heavy)
         metafunc.parametrize("box", targets, indirect=True)
 
 

@@ -1,11 +1,13 @@
 """The sizes of micro-batches and tasks, through Spark."""
 
 import pytest
+from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.options.batching import Splitting
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.planner import batch_partitions
 from pyspark_pyrocket.transport.targets import opened_source, target_at
+from support.direct import read
 
 ROWS = 400
 SIZE = 1_042
@@ -21,13 +23,9 @@ def skewed(box):
     return box
 
 
-def read(spark, box, **options):
-    schema = "queueId INT, queueOffset BIGINT"
-    return spark.read.format("pyrocket").schema(schema).options(**box.options, **options).load()
-
-
-def places(frame):
-    return sorted(map(tuple, frame.collect()))
+def places(box, **options):
+    rows = read(box.options, "queueId INT, queueOffset BIGINT", **options)
+    return sorted(tuple(row.values()) for row in rows)
 
 
 def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, stream):
@@ -41,9 +39,10 @@ def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, st
     assert sum(taken) == ROWS
     assert len(taken) >= 3
     assert max(taken) <= 149
-    assert [tuple(row[1:3]) for row in stream.output()] == places(read(stream.spark, skewed))
+    assert [tuple(row[1:3]) for row in stream.output()] == places(skewed)
 
 
+@pytest.mark.heavy
 def test_a_byte_limit_bounds_the_micro_batches_of_the_first_backlog(skewed, stream):
     taken = stream.drain(maxBytesPerTrigger=f"{100 * SIZE}")
     assert sum(taken) == ROWS
@@ -53,13 +52,16 @@ def test_a_byte_limit_bounds_the_micro_batches_of_the_first_backlog(skewed, stre
     assert sum(end["offsets"]["t"]["broker-a"].values()) == taken[0]
 
 
-def test_a_read_can_have_more_tasks_than_queues(skewed, spark):
+def test_a_read_can_have_more_tasks_than_queues(skewed):
     """Each message is read once, by about the requested number of tasks of about equal size."""
-    whole = read(spark, skewed, coalesceQueues="false")
-    cut = read(spark, skewed, minPartitions="8")
-    assert (whole.rdd.getNumPartitions(), cut.rdd.getNumPartitions()) == (3, 8)
-    assert places(cut) == places(whole)
-    assert len(places(cut)) == ROWS
+
+    def tasks(**options):
+        source = DefaultSource({**skewed.options, **options})
+        return len(source.reader(source.schema()).partitions())
+
+    assert [tasks(), tasks(coalesceQueues="false"), tasks(minPartitions="8")] == [1, 3, 8]
+    assert len(places(skewed)) == ROWS
+    assert places(skewed, minPartitions="8") == places(skewed)
 
 
 def test_a_queue_without_new_messages_gets_no_task(skewed):

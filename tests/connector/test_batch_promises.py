@@ -6,11 +6,10 @@ import sys
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from pyspark.sql.types import StructType
-from pyspark_pyrocket import DefaultSource
+from support.direct import read
 from support.stores import filled, log_files, numbered, overwrite, reboot
 
-SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "binary")
+SHOWN = "queueId INT, queueOffset BIGINT, body BINARY"
 
 WRITER = """
 import sys, pyarrow as pa
@@ -25,9 +24,9 @@ with Store.open(sys.argv[1]) as store:
 
 def rows(path, **options):
     """Return the rows that the tasks of a batch read, as (queue, offset, body)."""
-    reader = DefaultSource({"path": str(path), "topic": "t", **options}).reader(SHOWN)
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    return [
+        tuple(row.values()) for row in read({"path": str(path), "topic": "t"}, SHOWN, **options)
+    ]
 
 
 def bodies(path, **options):

@@ -8,6 +8,7 @@ from pyrocket.errors import OffsetOutOfRangeError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
+from support.direct import read
 from support.stores import SMALL, set_disk_usage
 
 
@@ -40,7 +41,7 @@ def lost(stream):
     return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
 
 
-def test_a_stream_that_was_too_slow_fails_instead_of_starting_over(small, stream):
+def test_a_stream_that_was_too_slow_fails_instead_of_starting_over_and_can_skip(small, stream):
     small.send(*texts(0, 10), queue=0)
     assert stream.drain() == [10]
     small.send(*texts(10, 60), queue=0)
@@ -48,18 +49,12 @@ def test_a_stream_that_was_too_slow_fails_instead_of_starting_over(small, stream
     with pytest.raises(PySparkException, match=rf"OFFSET_OUT_OF_RANGE.*offset 10 .*{first} to 70"):
         stream.drain()
     assert len(stream.bodies()) == 10
-
-
-def test_a_job_that_was_down_while_its_messages_expired_continues(small, stream):
-    small.send(*texts(0, 10), queue=0)
-    stream.drain()
-    small.send(*texts(10, 60), queue=0)
-    first = clean(small)
     stream.drain(onDataLoss="skip")
     assert offsets(stream) == [*range(10), *range(first, 70)]
     assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
 
 
+@pytest.mark.heavy
 def test_a_replay_reads_the_remaining_messages_of_its_range(small, stream):
     small.send(*texts(0, 60), queue=0)
     stream.drain(maxOffsetsPerTrigger=55)
@@ -82,29 +77,14 @@ def run_again(stream):
     shutil.rmtree(stream.folder / "out")
 
 
-def test_a_data_frame_whose_messages_were_deleted_is_an_error(spark, small):
-    small.send(*texts(0, 60), queue=0)
-    reader = spark.read.format("pyrocket").options(**small.options)
-    frame = reader.schema("queueOffset BIGINT").load()
-    skipping = reader.option("onDataLoss", "skip").schema("queueOffset BIGINT").load()
-    assert frame.count() == skipping.count() == 60
-    first = clean(small)
-    with pytest.raises(PySparkException, match=r"OFFSET_OUT_OF_RANGE.*ha(s|ve) expired"):
-        frame.collect()
-    left = [(number,) for number in range(first, 60)]
-    assert skipping.collect() == left
-    # A new DataFrame starts at the first existing message.
-    assert reader.schema("queueOffset BIGINT").load().collect() == left
-
-
-def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
-    """Without Spark: the read is planned, files are cleaned, and the tasks run."""
+@pytest.mark.parametrize("selected", [{}, {"keys": "k"}], ids=["range", "look-up"])
+def test_messages_deleted_between_plan_and_tasks_are_an_error(small, selected):
     rows = {"queueId": pa.array([0] * 60, pa.int32()), "keys": pa.array([["k"]] * 60)}
     with small.store() as store:
         texts_and_keys = pa.record_batch({"body": pa.array(texts(0, 60)), **rows})
         store.append_batch(texts_and_keys, topic="t")
     columns = StructType().add("queueOffset", "long")
-    found = {**small.options, "keys": "k"}
+    found = {**small.options, **selected}
     asked = [DefaultSource(found | more).reader(columns) for more in ({}, {"onDataLoss": "skip"})]
     (strict,), (lenient,) = (reader.partitions() for reader in asked)
     first = clean(small)
@@ -112,3 +92,5 @@ def test_a_look_up_whose_messages_were_deleted_is_an_error(small):
         list(asked[0].read(strict))
     left = [at for batch in asked[1].read(lenient) for at in batch.column(0).to_pylist()]
     assert left == list(range(first, 60))
+    # A new DataFrame starts at the first existing message.
+    assert len(read(found)) == 60 - first

@@ -6,9 +6,10 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.client import ConsumeResult, Producer, PushConsumer
 from support.broker import served
+from support.shares import share
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def at(request, tmp_path):
     store = Store.open(tmp_path / "s", create=True)
     store.topics.create("orders", read_queues=2, write_queues=2)

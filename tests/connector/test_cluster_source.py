@@ -25,9 +25,8 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
 from pyspark_pyrocket.tools.lag.measure import lag_of
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
-from support.memory import MemoryTarget
 from support.offsets import as_asked, at, through_spark
-from support.queue_numbers import Numbers
+from support.queue_numbers import Named, Numbers
 
 A, B = "broker-a", "broker-b"
 
@@ -49,7 +48,7 @@ def cluster(brokers, *live):
         return brokers[name]
 
     sources = {name: brokers[name] for name in live or brokers}
-    return ClusterSource(MemoryTarget("cluster"), sources, find)
+    return ClusterSource(Named("cluster"), sources, find)
 
 
 def gone(brokers, *live):
@@ -217,7 +216,7 @@ def test_a_topic_is_not_read_if_one_broker_does_not_permit_it(brokers):
 
 def test_each_task_reads_from_one_broker(brokers):
     for name, one in brokers.items():
-        type(one).target = property(lambda self: MemoryTarget(self.broker))
+        type(one).target = property(lambda self: Named(self.broker))
         one.grow("t", 0, 9)
         assert one.target.name == name
     asked = as_asked(splitting=Splitting())

@@ -45,21 +45,7 @@ def cluster(box, tmp_path):
         yield made
 
 
-def rows_of(frame):
-    return sorted(map(tuple, frame.collect()))
-
-
-def test_a_batch_reads_the_queues_of_all_brokers(cluster, spark):
-    cluster.send(A, "a", "b", queue=0)
-    cluster.send(A, "c", queue=1)
-    cluster.send(B, "d", "e", "f")
-    read = spark.read.format("pyrocket").schema(COLUMNS)
-    assert rows_of(read.options(**cluster.options()).load()) == sorted(cluster.sent)
-    keep = read.options(**cluster.options(tags="none"))
-    assert rows_of(keep.load()) == []
-
-
-def test_a_stream_survives_restarts_of_a_broker_and_continues_exactly(cluster, stream):
+def test_a_stream_and_a_batch_read_all_brokers_also_after_restarts_of_one(cluster, stream):
     """A broker restarts while the query runs, and is down when the query starts again."""
     stream.schema, stream.options = COLUMNS, cluster.options()
     cluster.send(A, "a0", "a1", queue=1)
@@ -87,6 +73,8 @@ def test_a_stream_survives_restarts_of_a_broker_and_continues_exactly(cluster, s
     cluster.send(B, "b3")
     assert sum(stream.drain(**{"endpoint.timeout": "60s"})) == 2
     assert stream.output() == sorted(cluster.sent)
+    batch = stream.spark.read.format("pyrocket").schema(COLUMNS).options(**cluster.options())
+    assert sorted(map(tuple, batch.load().collect())) == sorted(cluster.sent)
 
 
 @pytest.mark.heavy

@@ -15,7 +15,7 @@ from pyspark_pyrocket.transport.path import forget
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 ALL = ReadAllAvailable()
-GO_ON = ("skip", "earliest", "latest")
+GO_ON = ("skip", pytest.param("earliest", marks=pytest.mark.heavy), "latest")
 ASKED = [{"subscribe": "t"}, {"assign": '{"t":[0]}'}, {"subscribePattern": "t"}]
 TRIGGERS = ["continuous", "available now"]
 

@@ -192,7 +192,9 @@ def test_an_address_that_does_not_answer_is_reported():
     """The port accepts connections, but a request is never answered."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        check_rejected({"endpoint": address}, "TRANSPORT_FAILED.*doctor --endpoint")
+        source = DefaultSource({"topic": "t", "endpoint": address})
+        read = source.reader(SCHEMA).partitions
+        check_fails_soon(read, address, "TRANSPORT_FAILED.*doctor --endpoint")
         disconnect()
 
 

@@ -47,7 +47,7 @@ def test_lost_replies_neither_duplicate_exactly_once_rows_nor_lose_others(box, b
     with cutting(broker[1], every=5) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         sink, source = RemoteSink(client), RemoteSource(client)
-        for number in range(20):
+        for number in range(10):
             sink.append(rows(20 * number), topic="repeated")
             batch = SinkBatch(identity="query", target="", batch=number)
             with sink.stage(batch, partition=0, attempt=0) as stager:
@@ -59,9 +59,9 @@ def test_lost_replies_neither_duplicate_exactly_once_rows_nor_lose_others(box, b
             for each in decode_slices(slices, ["body"]):
                 found.update(int(body) for body in each.column(0).to_pylist())
         client.close()
-        assert proxy.cuts >= 10
-    assert found == counted(box, "once") == Counter(range(400))
-    assert counted(box, "repeated").keys() == set(range(400))
+        assert proxy.cuts >= 5
+    assert found == counted(box, "once") == Counter(range(200))
+    assert counted(box, "repeated").keys() == set(range(200))
 
 
 @pytest.mark.spark
@@ -157,15 +157,15 @@ def test_half_open_slow_and_disconnecting_clients_leak_no_resources(box, broker)
 
 def test_a_read_over_a_lost_connection_returns_each_row_once(box, broker):
     served = replace(box, address=broker[1])
-    sent = [b"%03d" % number + os.urandom(60_000) for number in range(300)]
+    sent = [b"%03d" % number + os.urandom(60_000) for number in range(150)]
     served.send(*sent, queue=0)
     # The proxy forwards a block of 2 MiB in 32 to 128 pieces.
     with cutting(broker[1], every=150, within=True) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         source = RemoteSource(client)
         for _ in range(3):
-            each = QueueRange(MessageQueue("t", "broker-a", 0), 0, 300)
+            each = QueueRange(MessageQueue("t", "broker-a", 0), 0, 150)
             read = decode_slices(source.slices([each]), ["body"])
             assert [body for batch in read for body in batch.column(0).to_pylist()] == sent
         client.close()
-        assert proxy.cuts >= 3
+        assert proxy.cuts >= 2

@@ -3,6 +3,9 @@
 import pytest
 from pyrocket.testing import FileClock
 
+# In every run, test_pytest_plugin.py writes and reads rows with a test's clock.
+pytestmark = pytest.mark.heavy
+
 NOON = 1_700_000_000_000
 
 

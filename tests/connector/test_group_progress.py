@@ -23,8 +23,7 @@ from pyspark_pyrocket.source import group_follower
 from pyspark_pyrocket.source.group_follower import GroupFollower
 from pyspark_pyrocket.transport.path import PathSource, forget
 from pyspark_pyrocket.transport.targets import target_of
-from support.broker import served
-from support.memory import Fault
+from support.broker import Fault, served
 from support.transports import disconnect
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)

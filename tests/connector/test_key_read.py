@@ -15,13 +15,10 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import KeyLookup
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import batch_reader
+from support.direct import read
 from support.stores import FakeClock
 
 SHOWN = StructType().add("queueId", "integer").add("queueOffset", "long").add("body", "string")
-
-
-def load(spark, box, **options):
-    return spark.read.format("pyrocket").options(**{**box.options, **options}).load()
 
 
 def reader(box, schema=SHOWN, **options):
@@ -30,9 +27,7 @@ def reader(box, schema=SHOWN, **options):
 
 def bodies(box, **options):
     """Return the messages that the tasks of a batch read, in order."""
-    planned = reader(box, **options)
-    batches = [batch for part in planned.partitions() for batch in planned.read(part)]
-    return [body for batch in batches for body in batch.column("body").to_pylist()]
+    return [row["body"] for row in read(box.options, SHOWN, **options)]
 
 
 def parse(query="batch", **options):
@@ -51,13 +46,13 @@ def orders(box):
     return box
 
 
-def test_messages_with_a_key_are_read_as_a_dataframe(spark, orders):
-    rows = load(spark, orders, keys="order-7, order-12,nothing").collect()
-    assert sorted((row.queueId, row.queueOffset, row.body) for row in rows) == [
-        (0, 6, b"12"),
-        (1, 3, b"7"),
+def test_messages_with_a_key_are_read(orders):
+    schema = "queueId INT, queueOffset BIGINT, body STRING, keys ARRAY<STRING>"
+    rows = read(orders.options, schema, keys="order-7, order-12,nothing")
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (0, 6, "12", ["order-12", "k0"]),
+        (1, 3, "7", ["order-7", "k3"]),
     ]
-    assert rows[0]["keys"][0].startswith("order-")
 
 
 def test_a_look_up_is_limited_to_a_time_range(orders, tmp_path):
@@ -100,9 +95,7 @@ def test_keys_are_combined_with_offsets_queues_and_tags(orders):
     expected += [str(n) for n in range(17, 40, 2) if n % 4 == 1]
     assert bodies(orders, keys="k1,k2", **given) == expected
     one_queue = {**orders.target, "assign": '{"t":[1]}', "keys": "k1,k2"}
-    planned = DefaultSource(one_queue).reader(SHOWN)
-    found = [batch for part in planned.partitions() for batch in planned.read(part)]
-    assert {queue for batch in found for queue in batch.column("queueId").to_pylist()} == {1}
+    assert {row["queueId"] for row in read(one_queue, SHOWN)} == {1}
     assert bodies(orders, keys="k1,k2", tags="A") == [b for b in everything if int(b) // 2 % 2 == 0]
     assert bodies(orders, keys="k1,k2", lastN="2") == ["38", "37"]
 
@@ -118,9 +111,8 @@ def test_a_look_up_is_planned_into_few_tasks(orders, monkeypatch):
     assert len(bodies(orders, keys="k0,k1,k2,k3")) == 40
 
 
-def test_a_look_up_without_matches_is_an_empty_dataframe(spark, orders):
+def test_a_look_up_without_matches_has_no_tasks(orders):
     assert reader(orders, keys="nothing").partitions() == []
-    assert load(spark, orders, keys="nothing").count() == 0
 
 
 def test_a_log_line_names_the_indexes_used_and_the_unread_messages(orders, caplog):

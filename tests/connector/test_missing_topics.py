@@ -219,6 +219,7 @@ def test_create_if_missing_is_rejected_for_read_only_queries_and_batches(box):
         query_of_a_batch.reader(schema=SCHEMA)
 
 
+@pytest.mark.heavy
 def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, stream):
     box.create(queues=1).send("first", queue=0)
     del stream.options["topic"]

@@ -12,11 +12,7 @@ from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-
-
-def load(spark, box, schema=None, **options):
-    source = spark.read.format("pyrocket").options(**{**box.options, **options})
-    return (source.schema(schema) if schema else source).load()
+from support.direct import read
 
 
 @pytest.fixture
@@ -33,44 +29,38 @@ def delayed(box):
     return due
 
 
-def test_scheduled_messages_are_rows_with_a_due_time(spark, box, delayed):
-    frame = load(spark, box, view="scheduled")
-    assert frame.columns[-1] == "dueTimestamp"
-    rows = {row.body: row for row in frame.collect()}
+def test_scheduled_messages_are_rows_with_a_due_time(box, delayed):
+    rows = {row["body"]: row for row in read(box.options, view="scheduled")}
     assert rows.keys() == {b"level", b"timer"}
     level, timer = rows[b"level"], rows[b"timer"]
-    assert (level.topic, level.queueId, level.tags, level.properties) == ("t", 1, "A", {})
-    waited = level.dueTimestamp - level.storeTimestamp
-    assert waited.total_seconds() == 7200
-    assert round(timer.dueTimestamp.timestamp() * 1000) == delayed
+    assert [*level][-1] == "dueTimestamp"
+    assert [level[name] for name in ("topic", "queueId", "tags", "properties")] == ["t", 1, "A", []]
+    assert (level["dueTimestamp"] - level["storeTimestamp"]).total_seconds() == 7200
+    assert round(timer["dueTimestamp"].timestamp() * 1000) == delayed
 
 
-def test_a_schema_selects_the_columns_of_a_view(spark, box, delayed):
-    schema = "dueTimestamp TIMESTAMP, topic STRING, value STRING"
-    source = spark.read.format("pyrocket").schema(schema)
-    frame = source.options(**box.target, subscribe="t,u", view="scheduled").load()
-    assert sorted((row.topic, row.value) for row in frame.collect()) == [
+def test_a_schema_selects_the_columns_of_a_view(box, delayed):
+    schema = "topic STRING, value STRING"
+    rows = read(box.target, schema, subscribe="t,u", view="scheduled")
+    assert sorted(tuple(row.values()) for row in rows) == [
         ("t", "level"),
         ("t", "timer"),
         ("u", "other"),
     ]
-    assert frame.filter("dueTimestamp > now() + interval 90 minutes").count() == 2
 
 
-def test_a_topic_without_delayed_messages_has_no_scheduled_rows(spark, box):
+def test_a_topic_without_delayed_messages_has_no_scheduled_rows(box):
     box.send("there")
-    assert load(spark, box, view="scheduled").count() == 0
-    assert load(spark, box, view="half").count() == 0
+    assert read(box.options, view="scheduled") == read(box.options, view="half") == []
 
 
-def test_half_messages_are_rows(spark, box):
+def test_half_messages_are_rows(box):
     shutil.copytree(GOLDEN / TXCHECK, box.path)
     with box.store() as store:
         store.topics.create("TopicTest")
-    source = spark.read.format("pyrocket")
-    frame = source.options(**box.target, topic="TopicTest", view="half").load()
-    assert "dueTimestamp" not in frame.columns
-    assert sorted(row.queueId for row in frame.collect()) == [0, 1]
+    rows = read(box.target, topic="TopicTest", view="half")
+    assert "dueTimestamp" not in rows[0]
+    assert sorted(row["queueId"] for row in rows) == [0, 1]
 
 
 # Refused on the driver

@@ -1,14 +1,12 @@
 """Shows and moves the progress of real queries outside of Spark: groups and checkpoints."""
 
 import json
-import time
 
 import pytest
 from click.testing import CliRunner
 from pyrocket import Store
 from pyrocket.tools.cli import main
 from pyspark.errors import StreamingQueryException
-from support.shares import share
 
 
 def committed(box, group="billing"):
@@ -20,32 +18,6 @@ def command(*arguments):
     done = CliRunner().invoke(main, ["checkpoint", *map(str, arguments), "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.output)
-
-
-def test_the_progress_of_a_stream_is_visible_as_group_offsets(box, stream):
-    """With AvailableNow, the group's offsets include the last micro-batch."""
-    box.create(queues=2)
-    box.send(*"abcde", queue=0)
-    box.send(*"fg", queue=1)
-    assert stream.drain(commitToGroup="billing", maxOffsetsPerTrigger="3") == [3, 3, 1]
-    assert committed(box) == {0: 5, 1: 2}
-
-
-def test_a_running_query_commits_its_last_batch_at_the_next_poll(box, stream):
-    box.create(queues=1)
-    stream.options["commitToGroup"] = "billing"
-    query = stream.start()
-    try:
-        box.send("x")
-        query.processAllAvailable()
-        box.send("y")
-        query.processAllAvailable()
-        until = time.monotonic() + 30
-        while committed(box) != {0: 2} and time.monotonic() < until:
-            time.sleep(0.05)
-        assert committed(box) == {0: 2}
-    finally:
-        query.stop()
 
 
 def test_group_offsets_move_only_after_the_batch_is_committed(spark, box, tmp_path):
@@ -87,7 +59,8 @@ def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, s
     assert stream.batches("commits") == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("kind", share(["offsets", "commits"], 1))
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", ["offsets", "commits"])
 def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box, stream, kind):
     box.create(queues=1)
     box.send("a")

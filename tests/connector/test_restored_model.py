@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
+from support.shares import share
 from support.stores import SMALL, batch, bodies, reboot
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
@@ -85,7 +86,7 @@ class RestoredStore:
         return [body for queue in queues for body in queue]
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", share(range(ROUNDS), 5))
 def test_every_message_is_read_once_through_restores_at_random_times(tmp_path, seed):
     chance = random.Random(seed)
     store = RestoredStore(tmp_path)

@@ -11,12 +11,11 @@ from pyrocket import Store
 from pyrocket.server.messaging.interface import number
 from pyrocket.tools import notebook
 from pyrocket.values.admin import Backoff
-from pyspark_pyrocket import DefaultSource
-from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source.batch_reader import default_schema
 from support.broker_process import running
 from support.commands import run
+from support.direct import read
 from support.rocketmq_stub import Stub, code_of, queue, resource
+from support.shares import share
 from support.transports import disconnect
 
 HOUR_MS = 3_600_000
@@ -110,15 +109,10 @@ def shop(tmp_path_factory):
 
 def rows(options, *columns):
     """Return columns of the rows that the tasks of a batch read."""
-    schema = default_schema(Request(options, "/", ""))
-    reader = DefaultSource(options).reader(schema)
-    found = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return sorted(
-        tuple(row[name] for name in columns) for batch in found for row in batch.to_pylist()
-    )
+    return sorted(tuple(row[name] for name in columns) for row in read(options))
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def target(request, shop):
     return shop.target(request.param)
 
@@ -141,7 +135,7 @@ def test_a_batch_starts_at_the_first_message_that_the_group_has_not_acked(target
     assert rows(options, "body") == [(b"3",), (b"4",)]
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def document(request, shop):
     """Run a command on the store, and return its JSON."""
     ((kind, value),) = shop.target(request.param).items()
@@ -162,7 +156,7 @@ def test_the_command_line_shows_the_group(document, shop):
     ]
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["endpoint", "path"], 1))
 def opened(request, shop):
     if request.param == "path":
         yield shop.path
@@ -181,7 +175,7 @@ def test_the_notebook_shows_the_group(opened):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", [pytest.param("path", marks=pytest.mark.slow), "endpoint"])
+@pytest.mark.parametrize("kind", [pytest.param("path", marks=pytest.mark.heavy), "endpoint"])
 def test_streams_start_after_the_messages_acked_by_a_consumer_and_commit_offsets_for_another(
     shop, spark, tmp_path, kind
 ):

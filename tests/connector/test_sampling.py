@@ -6,7 +6,8 @@ from pyrocket import Message, Store, StoreSource
 from pyrocket.errors import SchemaError
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import infer_schema
-from pyspark_pyrocket.source.batch_reader import RocketReader, default_schema
+from pyspark_pyrocket.source.batch_reader import default_schema
+from support.direct import read
 
 
 def request(box, **options):
@@ -94,11 +95,8 @@ def test_a_view_has_the_columns_of_its_messages(box, options):
     box.create(queues=1)
     with Store.open(box.path) as store:
         store.append(Message(topic="t", body=b'{"b":7}', queue_id=0, delay_level=18))
-    asked = request(box, **options)
-    schema = default_schema(asked)
-    reader = RocketReader(asked, schema)
-    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
-    assert [value for batch in batches for value in batch.column("b").to_pylist()] == [7]
+    rows = read({"path": box.path, "valueFormat": "json"}, **options)
+    assert [row["b"] for row in rows] == [7]
 
 
 @pytest.mark.parametrize("view", ["commitlog", "retry", "dlq", "half", "scheduled"])

@@ -4,49 +4,16 @@ import pytest
 from pyrocket import SourceIdentity
 from pyrocket.errors import (
     DataLossError,
-    LogTruncatedError,
-    OffsetOutOfRangeError,
-    TopicRecreatedError,
 )
-from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import SubscribedTopics
-from pyspark_pyrocket.source.data_loss import Losses
-from pyspark_pyrocket.source.resume import what_remains
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset, planned_ranges
-from support.offsets import BROKER, offsets, span
+from support.offsets import BROKER, offsets
 
 
 def options(*topics, **changes):
     return ReadOptions(path="/s", subscription=SubscribedTopics(topics or ("t",)), **changes)
-
-
-def test_messages_deleted_before_they_were_read_are_data_loss(numbers):
-    store = numbers(t={0: (0, 3)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.grow("t", 0, maximum=30, minimum=10)
-    with pytest.raises(OffsetOutOfRangeError, match="'t', queue 0: offset 3 is outside 10 to 30"):
-        next_offset(store, options(), start)
-
-
-def test_queue_that_ends_before_the_checkpoint_is_data_loss(numbers):
-    store = numbers(t={0: (0, 9)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.grow("t", 0, 5)
-    with pytest.raises(DataLossError, match="offset 9 is outside 0 to 5"):
-        next_offset(store, options(), start)
-
-
-def test_recreated_topic_is_detected(numbers):
-    store = numbers(t={0: (0, 3)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.ids["t"] = "another"
-    store.grow("t", 0, 9)
-    with pytest.raises(TopicRecreatedError, match="'t' was deleted and created again"):
-        next_offset(store, options(), start)
-    with pytest.raises(TopicRecreatedError):
-        list(what_remains(store, start, [span("t", 0, 1, 3)], Losses(LossPolicy())))
 
 
 @pytest.mark.parametrize(("attribute", "other"), [("uuid", "uuid-2"), ("broker", "broker-b")])
@@ -69,15 +36,6 @@ def test_store_that_receives_its_id_later_is_the_same_store(numbers):
     start, _ = store.step(start)
     assert start.brokers[BROKER].store == "uuid-1"
     assert start.topic_ids == {"t": {BROKER: "id-t"}}
-
-
-def test_log_truncated_below_the_read_offset_is_detected(numbers):
-    store = numbers(t={0: (0, 9)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.epoch, store.cuts = 1, {("t", 0): 8}
-    store.grow("t", 0, 30)  # Other messages have these offsets now.
-    with pytest.raises(LogTruncatedError, match=r"queue 0 at offset 8.*up to offset 9"):
-        next_offset(store, options(), start)
 
 
 def test_recovery_that_truncated_only_unread_messages_is_not_data_loss(numbers):

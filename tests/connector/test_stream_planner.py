@@ -52,19 +52,6 @@ def test_without_new_messages_there_is_no_next_offset(numbers):
     assert next_offset(store, options(), start) is None
 
 
-def test_the_first_batch_is_replayed_as_planned_although_latest_has_moved(numbers):
-    """When Spark replays batch 0, it requests the initial offset again, which is then later."""
-    store = numbers(t={0: (0, 10)})
-    latest = options(span=LATEST_FIRST)
-    initial = initial_offset(store, latest)
-    store.grow("t", 0, 15)
-    end = next_offset(store, latest, initial)
-    store.grow("t", 0, 40)
-    later = initial_offset(store, latest)
-    assert later.offsets.by_topic() == {"t": {0: 40}}
-    assert store.read(later, end) == store.read(initial, end) == [("t", 0, 10, 15)]
-
-
 def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store = numbers(t={0: (0, 10)})
     latest = options(span=LATEST_FIRST)
@@ -72,14 +59,6 @@ def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store.grow("t", 0, 15)
     assert store.read(initial_offset(store, latest), end) == []
     assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
-
-
-def test_later_batches_begin_at_sparks_start_offset(numbers):
-    store = numbers(t={0: (0, 3)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.grow("t", 0, 9)
-    end = next_offset(store, options(), start)
-    assert end.first.by_topic() == {}
 
 
 def test_a_queue_found_later_starts_at_its_first_message_fixed_in_the_end_offset(numbers):
@@ -154,14 +133,6 @@ def test_a_topic_that_never_existed_is_not_reported_as_deleted(numbers):
     assert (start.offsets.by_topic(), start.waiting) == ({"t": {0: 3}}, ("u",))
     with pytest.raises(TopicNotFoundError, match="'u'"):
         next_offset(store, options("t", "u"), start)
-
-
-def test_a_missing_topic_is_an_error_unless_the_query_waits_for_it(numbers):
-    store = numbers(t={0: (0, 1)})
-    with pytest.raises(TopicNotFoundError, match="'u'"):
-        initial_offset(store, options("t", "u"))
-    waits = initial_offset(store, options("t", "u", wait=True))
-    assert (waits.offsets.by_topic(), waits.waiting) == ({"t": {0: 0}}, ("u",))
 
 
 def test_a_topic_without_read_permission_is_reported(numbers):

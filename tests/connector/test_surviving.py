@@ -10,6 +10,7 @@ from pyrocket.errors import (
     RecordDamagedError,
     StoreDamagedError,
     TopicNotFoundError,
+    TransportError,
 )
 from pyspark_pyrocket.options.policies import LossPolicy
 from pyspark_pyrocket.source.task import Columns, read_locations, read_range
@@ -135,7 +136,15 @@ def test_an_unreadable_message_is_not_a_loss(store):
         raise OffsetOutOfRangeError("said without a reason")
         yield
 
-    for scan, error in ((damaged, StoreDamagedError), (odd, OffsetOutOfRangeError)):
+    def lost(each, tally):
+        raise TransportError("the connection was lost", repeat_is_safe=True)
+        yield
+
+    for scan, error in (
+        (damaged, StoreDamagedError),
+        (odd, OffsetOutOfRangeError),
+        (lost, TransportError),
+    ):
         parts = read_range(PathSource(store), span("t", 0, 0, 60), SKIP, scan, ScanTally())
         with pytest.raises(error):
             list(parts)

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
+from support.shares import share
 from support.stores import (
     SMALL,
     batch,
@@ -28,7 +29,7 @@ from support.transports import options_of
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
 
-@pytest.fixture(params=["path", "endpoint"])
+@pytest.fixture(params=share(["path", "endpoint"], 1))
 def crashed(box, request):
     """The checkpoint of a stream that has read 30 messages; the log has lost the last 5.
 

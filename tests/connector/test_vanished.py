@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import QueueOffsets
-from pyrocket.errors import DataLossError, OffsetOutOfRangeError, TopicRecreatedError
+from pyrocket.errors import OffsetOutOfRangeError, TopicRecreatedError
 from pyspark_pyrocket.options.policies import FAIL, SKIP, LossPolicy
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import SubscribedTopics
@@ -77,36 +77,6 @@ def test_available_now_reads_removed_queues_to_their_current_ends(numbers):
     assert (seen, more) == ([("t", 0, 0, 1), ("t", 1, 0, 3)], [("t", 1, 3, 4)])
 
 
-def test_a_deleted_topic_that_is_subscribed_by_name_fails_even_if_it_was_read_completely(stopped):
-    store, start = stopped
-    store.delete("t")
-    with pytest.raises(
-        DataLossError, match="'t' was deleted while the query was reading it"
-    ) as info:
-        next_offset(store, options(FAIL), start)
-    assert info.value.code == "TOPIC_DELETED"
-
-
-def test_a_deleted_topic_of_a_pattern_is_a_loss_if_it_had_unread_messages(numbers):
-    store = numbers(t1={0: (0, 10)}, t2={0: (0, 5)})
-    asked = SubscribedTopics(pattern="t.*")
-    start, _ = store.step(
-        initial_offset(store, options(FAIL, asked)),
-        options(FAIL, asked),
-        take=lambda begin, end: offsets({"t1": {0: 10}, "t2": {0: 2}}),
-    )
-    store.delete("t1")
-    store.grow("t2", 0, 6)
-    start, seen = store.step(start, options(FAIL, asked))
-    assert seen == [("t2", 0, 2, 6)]
-    assert start.offsets.by_topic()["t1"] == {0: 10}
-    store.grow("t2", 0, 9)
-    store.delete("t2")
-    with pytest.raises(DataLossError, match="'t2' was deleted") as info:
-        next_offset(store, options(FAIL, asked), start)
-    assert info.value.code == "TOPIC_DELETED"
-
-
 @pytest.mark.parametrize("go_on", ["skip", "latest"])
 def test_a_recreated_topic_that_is_detected_late_repeats_no_message(stopped, go_on):
     """The micro-batch was planned while the topic was being created: it has the old id."""
@@ -118,23 +88,6 @@ def test_a_recreated_topic_that_is_detected_late_repeats_no_message(stopped, go_
     start, seen = store.step(start, options(go_on))
     assert (seen, start.offsets) == ([], offsets({"t": {0: 30}}))
     assert start.lost == offsets({"t": {0: 2}})
-
-
-@pytest.mark.parametrize("go_on", GO_ON)
-def test_the_unread_messages_of_a_deleted_topic_are_counted_once(stopped, go_on, caplog):
-    store, start = stopped
-    store.delete("t", ended=14)
-    start, seen = store.step(start, options(go_on))
-    assert (seen, start.lost) == ([], offsets({"t": {0: 4}}))
-    assert start.offsets == offsets({"t": {0: 14}})
-    assert next_offset(store, options(go_on), start) is None
-    assert "topic 't' was deleted; the query waits until it exists again" in caplog.text
-    store.grow("t", 0, minimum=14, maximum=20)
-    store.ids["t"] = "another"
-    begins = {"latest": 20}.get(go_on, 14)
-    start, seen = store.step(start, options(go_on))
-    assert seen == [("t", 0, begins, 20)][: begins < 20]
-    assert start.lost.by_topic() == {"t": {0: 4 + begins - 14}}
 
 
 def test_a_recreated_topic_is_detected_with_every_kind_of_subscription(numbers):

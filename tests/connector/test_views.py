@@ -15,6 +15,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source import planner
 from pyspark_pyrocket.source.batch_reader import default_schema
+from support.direct import read
 from support.stores import filled, log_files, numbered, overwrite
 
 JAVA5 = "java550-clean"
@@ -25,11 +26,7 @@ def schema_of(path, **options):
 
 
 def rows(path, schema=None, **options):
-    """Return the rows that the tasks of a batch read, as dictionaries."""
-    source = DefaultSource({"path": str(path), **options})
-    reader = source.reader(schema or schema_of(path, **options))
-    found = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return [row for batch in found for row in batch.to_pylist()]
+    return read({"path": str(path)}, schema, **options)
 
 
 def parse(view, **options):

@@ -6,7 +6,6 @@ at sectors. A power loss undoes only the last changes of the names in a folder.
 """
 
 import os
-from pathlib import Path
 
 SECTOR = 512
 DATA_MODES = ("lost", "kept", "last", "late", "random", "random", "random", "sectors")
@@ -199,12 +198,3 @@ def materialise(image, base):
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
         os.write(descriptor, content)
         os.close(descriptor)
-
-
-def image_of(base):
-    """Return the content of a folder as an image, with all content durable."""
-    base = Path(base)
-    return {
-        str(path.relative_to(base)): path.read_bytes() if path.is_file() else None
-        for path in sorted(base.rglob("*"))
-    }

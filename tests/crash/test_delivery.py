@@ -10,6 +10,7 @@ from crash.power_loss import HALVES, SHARES, NoPower
 from crash.seeds import SEED
 from pyrocket import Store
 from support.delivering import bodies_of, delay, deliver_all, level_batch
+from support.shares import STEPS, share
 from support.stores import SMALL, FakeClock
 
 pytestmark = pytest.mark.crash
@@ -20,14 +21,16 @@ pytestmark = pytest.mark.crash
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", HALVES)
-@pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
+# In every run, test_every_step.py has a survivor, too.
+@pytest.mark.parametrize("survivor", share([False, True], 1))
+@pytest.mark.parametrize("every", STEPS)
 def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_message(
-    nursery, path, tmp_path, half, survivor
+    nursery, path, tmp_path, half, survivor, every
 ):
     """Deliver five messages of two levels to two queues; many log files are created."""
     clock, expected = FakeClock(), []
     other = Store.open(path, config=SMALL, clock=clock) if survivor else None
-    for step in range(400):
+    for step in range(0, 400, every):
         sender = Store.open(path, config=SMALL, clock=clock)
         for number in range(5):
             level, queue_id = 1 + number // 3, number % 2

@@ -5,6 +5,7 @@ from crash.children import append_until_step
 from crash.power_loss import HALVES
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
+from support.shares import STEPS
 from support.stores import SMALL, bodies, log_files, message, scan, words
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
@@ -12,8 +13,9 @@ pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("survivor", [False, True], ids=["reopened", "survivor"])
+@pytest.mark.parametrize("every", STEPS)
 def test_a_writer_that_dies_at_any_step_of_an_append_leaves_a_consistent_log(
-    nursery, path, tmp_path, half, survivor
+    nursery, path, tmp_path, half, survivor, every
 ):
     """Batches of six rows of 700 bytes create new log files; every second batch also creates queue
     files.
@@ -21,7 +23,7 @@ def test_a_writer_that_dies_at_any_step_of_an_append_leaves_a_consistent_log(
     expected, page = [], words(path)
     other = Store.open(path, config=SMALL) if survivor else None
     fates, checked = set(), 0
-    for step in range(200):
+    for step in range(0, 200, every):
         rows = [f"{step}:{n}:".ljust(700, ".") for n in range(6)]
         trace, before = tmp_path / f"trace{step}", page[PUBLISHED]
         status = nursery.run(

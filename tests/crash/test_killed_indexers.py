@@ -33,15 +33,18 @@ batch = pa.record_batch({"body": [b"x" * 20] * 30, "keys": keys, "queueId": queu
 for _ in range(100_000):
     store.append_batch(batch, topic="t")
 """
-KILLS = 4
-WITH_SUPPORT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+KILLS = 2
+TESTS = str(Path(__file__).parents[1])
 
 
 def test_the_index_equals_that_of_rocketmq_after_any_number_of_kills(path):
     rng = random.Random(7)
+    paths = os.pathsep.join([TESTS, os.environ["PYTHONPATH"]])
     for number in range(KILLS):
         command = [sys.executable, "-c", APPEND, str(path), str(number)]
-        writers = [subprocess.Popen(command, env=WITH_SUPPORT) for _ in range(2)]
+        writers = [
+            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) for _ in range(2)
+        ]
         grow(path)
         time.sleep(rng.random() * 0.05)
         for writer in writers:

@@ -21,6 +21,7 @@ SIZES = StoreConfig(
 )
 
 PRODUCERS, ROUNDS = 3, 7
+FEW = 4
 
 
 def kill_some(nursery, path, diaries, seed, rounds):
@@ -99,8 +100,8 @@ def check_round(path, diaries, seen, next_offsets, *, recover):
 
 
 @pytest.mark.parametrize("path", [SIZES], indirect=True, ids=["64K"])
-def test_no_acknowledged_message_is_lost_by_twenty_one_kills(nursery, path, diaries):
-    kill_some(nursery, path, diaries, SEED, ROUNDS)
+def test_no_acknowledged_message_is_lost_by_a_few_kills(nursery, path, diaries):
+    kill_some(nursery, path, diaries, SEED, FEW)
 
 
 @pytest.mark.heavy

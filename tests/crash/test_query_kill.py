@@ -126,9 +126,7 @@ def wait_for_moment(job, dice):
 HEAVY = [pytest.param(5, part, id=f"part{part}", marks=pytest.mark.heavy) for part in range(4)]
 
 
-@pytest.mark.parametrize(
-    ("kills", "part"), [pytest.param(1, 0, id="once", marks=pytest.mark.heavy), *HEAVY]
-)
+@pytest.mark.parametrize(("kills", "part"), HEAVY)
 def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills, part):
     sys.stdout.write(f"PYROCKET_SEED={SEED}\n")
     dice = random.Random(SEED * 100 + part)

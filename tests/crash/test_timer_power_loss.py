@@ -15,6 +15,7 @@ from crash.seeds import SEED
 from crash.test_power_loss import folder
 from pyrocket import Store
 from support.delivering import deliver_all
+from support.shares import STEPS
 from support.stores import FakeClock, batch, message, reboot
 
 pytestmark = pytest.mark.crash
@@ -245,14 +246,15 @@ def test_a_power_loss_at_any_point_loses_and_repeats_no_timer(scenario, folder):
 
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("every", STEPS)
 def test_a_process_death_at_any_step_of_a_delivery_loses_and_repeats_no_timer(
-    nursery, path, tmp_path, half
+    nursery, path, tmp_path, half, every
 ):
     """Some timers are due now, some later, and one is cancelled; many log files are created."""
     clock, expected = FakeClock(), []
     with Store.open(path, create=True, config=CONFIG, clock=clock) as store:
         store.topics.create("t", read_queues=2, write_queues=2)
-    for step in range(400):
+    for step in range(0, 400, every):
         with Store.open(path, config=CONFIG, clock=clock) as sender:
             for number, after in enumerate([5000, 3000, 4000, 5000 + HOUR]):
                 body = b"%d:%d" % (step, number)

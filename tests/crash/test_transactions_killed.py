@@ -84,7 +84,7 @@ def kill_some(nursery, path, diaries, seed, rounds):
 
 
 def test_each_message_of_killed_producers_is_committed_once_or_never(nursery, path, diaries):
-    kill_some(nursery, path, diaries, SEED, 3)
+    kill_some(nursery, path, diaries, SEED, 2)
 
 
 @pytest.mark.heavy

@@ -4,6 +4,7 @@ import asyncio
 import re
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import grpc
 from pyrocket.broker.broker import Broker
@@ -17,8 +18,17 @@ from pyrocket.wire.messages import fill
 from support.inner import inner
 
 
+@dataclass
+class Fault:
+    """A fault of the next call named `call`: an error before or after its effect, or a delay."""
+
+    call: str
+    after: bool = False
+    seconds: float = 0
+
+
 class FaultyServer(Server):
-    """A server that loses or delays calls; `faults` contains `support.memory.Fault`s."""
+    """A server that loses or delays calls; `faults` contains `Fault`s."""
 
     def __init__(self, faults, *parts):
         super().__init__(*parts)

@@ -1,18 +1,28 @@
 """A source whose queues consist only of offsets, for tests of the planner."""
 
 from bisect import bisect_left
+from dataclasses import dataclass
 
-from pyrocket import ByteSpan, MessageQueue, QueueOffsets, SourceIdentity, TopicConfig
+from pyrocket import ByteSpan, MessageQueue, QueueOffsets, ReadPlan, SourceIdentity, TopicConfig
 from pyrocket.errors import TopicNotFoundError
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.stream_planner import next_offset, planned_ranges
 
-from support.memory import MemoryBroker, MemorySource
 from support.offsets import BROKER, at, through_spark
 
 
-class Numbers(MemorySource):
+@dataclass(frozen=True)
+class Named:
+    """The target of a simulated source."""
+
+    name: str
+
+    def describe(self):
+        return f"simulated:{self.name}"
+
+
+class Numbers:
     """A source whose queues consist only of offsets; a test can extend, shorten and delete queues.
 
     times: (topic, queue id) → the store times of the messages, starting at offset 0.
@@ -22,7 +32,6 @@ class Numbers(MemorySource):
     """
 
     def __init__(self, **topics):
-        super().__init__(MemoryBroker("numbers"))
         self.uuid, self.epoch, self.broker = "uuid-1", 0, BROKER
         self.known = {
             name: {queue: QueueOffsets(*limits) for queue, limits in queues.items()}
@@ -33,6 +42,26 @@ class Numbers(MemorySource):
         self.interrupted = False
         self.cuts, self.left, self.times, self.commits = {}, {}, {}, {}
         self.clock = 1_000_000
+
+    @property
+    def target(self):
+        return Named(self.broker)
+
+    def plan(self, topics):
+        ((broker, known),) = self.identities().items()
+        existing = self.topics()
+        bounds = self.bounds([topic for topic in topics if topic in existing])
+        return ReadPlan(broker, known.store, known.epoch, "", [*existing.values()], bounds)
+
+    def version(self):
+        return self.broker, 0
+
+    def wait_for_change(self, version, seconds):
+        """Return False: nothing notifies this source."""
+        return False
+
+    def deliver_due(self):
+        return False
 
     def by_broker(self, expected=()):
         return {self.broker: self}
@@ -80,6 +109,9 @@ class Numbers(MemorySource):
 
     def mark(self, offsets):
         return None
+
+    def holds(self, mark):
+        return False
 
     def truncations(self, epochs, queues):
         cut = {at(*key, self.broker): offset for key, offset in self.cuts.items()}

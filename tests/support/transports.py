@@ -23,8 +23,7 @@ from pyspark_pyrocket.transport.interface import Target
 from pyspark_pyrocket.transport.path import PathTarget, forget
 
 from support import name_server
-from support.broker import served
-from support.memory import Fault, MemoryBroker, MemoryTarget
+from support.broker import Fault, served
 
 
 @dataclass
@@ -35,14 +34,12 @@ class Made:
     busy: A context manager that delays calls that write.
     fail: Makes the next call with this name fail, before or after its effect; None if the transport
     cannot lose calls.
-    resumes: Whether the transport resumes a read after a lost connection.
     """
 
     target: Target
     other: Target
     busy: Callable
     fail: Callable | None = None
-    resumes: bool = False
 
 
 @contextmanager
@@ -66,24 +63,6 @@ def path_transport(folder) -> Iterator[Made]:
 
 
 @contextmanager
-def memory_transport(folder) -> Iterator[Made]:
-    """Yield a broker in the memory of this process."""
-    broker, _ = MemoryBroker("memory"), MemoryBroker("other")
-
-    @contextmanager
-    def busy():
-        slow = [Fault(call, seconds=20) for call in ("append", "prepare")]
-        broker.faults += slow
-        yield
-        broker.faults.clear()
-
-    def fail(call, *, after=False):
-        broker.faults.append(Fault(call, after))
-
-    yield Made(MemoryTarget("memory"), MemoryTarget("other"), busy, fail)
-
-
-@contextmanager
 def endpoint_transport(folder) -> Iterator[Made]:
     """Yield a broker in a thread of this process, whose server injects the faults."""
     stores = [Store.open(folder / name, create=True) for name in ("store", "other")]
@@ -100,7 +79,7 @@ def endpoint_transport(folder) -> Iterator[Made]:
         def fail(call, *, after=False):
             faults.append(Fault(call, after))
 
-        yield Made(*targets, busy, fail, resumes=True)
+        yield Made(*targets, busy, fail)
         for target in targets:
             target.close_source()
 
@@ -133,7 +112,7 @@ def cluster_transport(folder) -> Iterator[Made]:
         def fail(call, *, after=False):
             faults.append(Fault(call, after))
 
-        yield Made(target, target, busy, fail, resumes=True)
+        yield Made(target, target, busy, fail)
 
 
 def register(table, name, address):
@@ -143,12 +122,11 @@ def register(table, name, address):
 
 TRANSPORTS = {
     "path": path_transport,
-    "memory": memory_transport,
     "endpoint": endpoint_transport,
     "cluster": cluster_transport,
 }
-OF_ONE_BROKER = ["path", "memory", "endpoint"]
-UNRELIABLE = ["memory", "endpoint", "cluster"]
+OF_ONE_BROKER = ["path", "endpoint"]
+UNRELIABLE = ["endpoint", "cluster"]
 """The transports that can lose calls."""
 
 

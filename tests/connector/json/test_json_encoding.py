@@ -45,7 +45,7 @@ VALUES = {
 rows = st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()})
 
 
-@given(st.lists(rows, max_size=6), st.integers(0, 2))
+@given(st.lists(rows, max_size=4), st.integers(0, 2))
 def test_written_json_is_read_back_unchanged(found, first):
     """One case is an array that is a slice of a longer one."""
     column = pa.array(found, arrow_type(SCHEMA))[first:]

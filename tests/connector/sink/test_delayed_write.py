@@ -2,11 +2,13 @@
 
 import pytest
 from pyrocket import Store
-from pyspark.errors import PySparkException
+from pyrocket.errors import PyrocketError
 from pyspark.sql import functions as f
+from support.direct import write
+from support.shares import share
 
 SCHEDULE, TIMER = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
-DELIVERIES = ["at-least-once", "exactly-once"]
+DELIVERIES = ["exactly-once", "at-least-once"]
 YEAR_2020 = 1_577_836_800
 HOUR = 3_600_000
 
@@ -24,7 +26,7 @@ def waiting(box, topic, queue_id=0):
     return {stored.body: dict(stored.properties) for stored in found}
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("delivery", share(DELIVERIES, 1))
 def test_rows_are_delayed_as_their_columns_define(spark, box, delivery):
     box.create()
     rows = [(0, 0, None), (1, 2, None), (2, None, "2h30m"), (3, None, None), (4, None, "")]
@@ -47,6 +49,7 @@ def test_rows_are_delayed_as_their_columns_define(spark, box, delivery):
     assert {own["REAL_TOPIC"] for own in timed.values()} == {"t"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_stream_writes_delayed_rows(spark, box, tmp_path, delivery):
     box.create()
@@ -73,27 +76,26 @@ def test_a_stream_writes_delayed_rows(spark, box, tmp_path, delivery):
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ({"delayLevel": 1, "delay": "1s"}, "DELAY_TWICE"),
-        ({"delayLevel": -1, "delay": None}, "the delay level -1"),
-        ({"delayLevel": None, "delay": "soon"}, "the delay 'soon'"),
-        ({"delayLevel": None, "delay": "41d"}, "TIMER_TOO_FAR"),
+        ((1, "1s"), "DELAY_TWICE"),
+        ((-1, None), "the delay level -1"),
+        ((None, "soon"), "the delay 'soon'"),
+        ((None, "41d"), "TIMER_TOO_FAR"),
     ],
 )
-def test_an_invalid_delay_fails_the_task_with_its_row(spark, box, row, what):
-    rows = [("x", None, None), ("x", row["delayLevel"], row["delay"])]
-    frame = spark.createDataFrame(rows, "body STRING, delayLevel INT, delay STRING")
-    with pytest.raises(PySparkException, match="row 1 ") as caught:
-        save(frame.coalesce(1), box)
+def test_an_invalid_delay_fails_the_task_with_its_row(box, row, what):
+    rows = [("x", None, None), ("x", *row)]
+    with pytest.raises(PyrocketError, match="row 1 ") as caught:
+        write(box.options, "body STRING, delayLevel INT, delay STRING", rows)
     assert what in str(caught.value)
     assert box.rows() == 0
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_the_longest_delay_of_rows_is_an_option(spark, box, delivery):
+def test_the_longest_delay_of_rows_is_an_option(box, delivery):
     box.create()
-    frame = spark.sql("SELECT 'a' AS body, '41d' AS delay").coalesce(1)
-    save(frame, box, delivery=delivery, timerMaxDelay="60d")
+    given = (box.options, "body STRING, delay STRING", [("a", "41d")])
+    write(*given, delivery=delivery, timerMaxDelay="60d")
     assert list(waiting(box, TIMER)) == [b"a"]
-    with pytest.raises(PySparkException, match=r"TIMER_TOO_FAR.*timerMaxDelay"):
-        save(frame, box, delivery=delivery, timerMaxDelay="40d23h")
+    with pytest.raises(PyrocketError, match=r"TIMER_TOO_FAR.*timerMaxDelay"):
+        write(*given, delivery=delivery, timerMaxDelay="40d23h")
     assert list(waiting(box, TIMER)) == [b"a"]

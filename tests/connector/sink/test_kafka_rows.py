@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyrocket import SinkBatch, Store
 from pyrocket.errors import MessageError, OptionError, SchemaError
@@ -28,6 +28,7 @@ from pyspark_pyrocket.sink.kafka_rows import rows_with_body
 from pyspark_pyrocket.sink.prepare import SinkPlan, prepare_sink
 from pyspark_pyrocket.sink.staged_writer import StagedWriter, publish, stage_rows
 from pyspark_pyrocket.sink.task_rows import send_rows
+from support.shares import TIMES
 
 STRINGS = pa.map_(pa.string(), pa.string())
 KAFKA = StructType(
@@ -85,12 +86,17 @@ def read(store, topic, schema=KAFKA, payload=READ, start=0):
     return found
 
 
+FEW = settings(max_examples=10 * TIMES)
+"""Each example appends to a store, twice."""
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     with Store.open(tmp_path_factory.mktemp("kafka") / "store", create=True) as store:
         yield store
 
 
+@FEW
 @given(ROWS)
 @example(
     [(None, None, None), (b"", b"", None), (b" ", None, {"h": b"v"}), (b"\xff", b"\xff", None)]
@@ -110,6 +116,7 @@ def test_rows_of_kafka_survive_a_round_trip_exactly(store, rows):
     assert read(store, copy.name, start=start) == expected
 
 
+@FEW
 @given(ROWS)
 def test_kafka_rows_copied_through_rocketmqs_columns_are_unchanged(store, rows):
     schema = default_columns(kafka=False, headers=False, text=False)

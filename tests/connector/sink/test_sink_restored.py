@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
-from support.shares import share
 
 
 class Piped:
@@ -82,9 +81,8 @@ def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_pa
     assert piped.sink.bodies() == [b"a", b"d"]
 
 
-@pytest.mark.parametrize(
-    "named", share([True, False], 1), ids=["checkpoint in an option", "in the session"]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
 def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_path, named):
     """A disk may not be mounted: rows written meanwhile would be missing after it is mounted."""
     if not named:

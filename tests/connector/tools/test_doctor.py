@@ -23,6 +23,7 @@ from pyspark_pyrocket.tools.java import JavaNotFoundError
 from pyspark_pyrocket.tools.python_link import python_for_spark
 from support.json_manual import Checker
 from support.machines import executable
+from support.shares import share
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_the_source_is_found_as_spark_finds_it():
 
 
 @pytest.mark.parametrize(
-    "text", ["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"]
+    "text", share(["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"], 1)
 )
 def test_a_package_that_hides_all_sources_is_reported(installed, text):
     installed("pyspark_bad", text)

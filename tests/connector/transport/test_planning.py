@@ -17,9 +17,8 @@ from pyspark_pyrocket.source.stream_planner import initial_offset, next_offset
 from pyspark_pyrocket.transport.cluster_source import ClusterSource, side_by_side
 from pyspark_pyrocket.transport.planning import Planning
 from support.broker import served
-from support.memory import MemoryTarget
 from support.offsets import as_asked, at, through_spark
-from support.queue_numbers import Numbers
+from support.queue_numbers import Named, Numbers
 from support.stores import batch
 
 A, B = "broker-a", "broker-b"
@@ -128,7 +127,7 @@ def test_several_brokers_are_asked_at_the_same_time(store):
         return plan
 
     store.plan, other.plan = plan_of(store), plan_of(other)
-    source = ClusterSource(MemoryTarget("cluster"), {A: store, B: other}, {}.__getitem__)
+    source = ClusterSource(Named("cluster"), {A: store, B: other}, {}.__getitem__)
     view = Planning().view(source, ["t"])
     assert view.identities().keys() == {A, B}
     assert view.bounds(["t"]).keys() == {at("t", 0), at("t", 1), at("t", 0, B)}
@@ -138,7 +137,7 @@ def test_several_brokers_are_asked_at_the_same_time(store):
 def test_a_broker_that_is_found_later_belongs_to_the_view(store):
     other = Counted(t={0: (0, 5)})
     other.broker = B
-    source = ClusterSource(MemoryTarget("cluster"), {A: store}, {B: other}.__getitem__)
+    source = ClusterSource(Named("cluster"), {A: store}, {B: other}.__getitem__)
     view = Planning().view(source, ["t"])
     assert view.by_broker([B]).keys() == {A, B}
     assert at("t", 0, B) in view.bounds(["t"])
