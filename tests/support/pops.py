@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pyrocket import Store
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import PopSettings
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.record import SYS_COMPRESSED, encode_record
 from pyrocket.formats.record_batch import batch_of_records

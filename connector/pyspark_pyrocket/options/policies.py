@@ -36,7 +36,7 @@ _FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
     READS,
     boolean(default=True),
-    "Kafka's name: `true` is `onDataLoss=fail`, `false` is `onDataLoss=skip`.",
+    "Kafka's name: `true` is `onDataLoss=fail`, `false` is `onDataLoss=skip`; both must agree.",
     default="none",
 )
 _REMOVED_BROKERS = Option(

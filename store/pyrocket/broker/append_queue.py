@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from pyrocket.base.rounds import Rounds
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
 from pyrocket.values.message import AppendResult
 

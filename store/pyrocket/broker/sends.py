@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from pyrocket.broker.append_queue import Append
 from pyrocket.engine.message_encoder import AppendRoute, EncodedMessage, Origin
-from pyrocket.engine.received import ReceivedRecords, StoredRecords
+from pyrocket.engine.received_records import ReceivedRecords, StoredRecords
 from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.store import Store, sender_of
 from pyrocket.values.message import AppendResult, Message, SendResult

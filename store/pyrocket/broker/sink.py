@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import cached_property
 
 from pyrocket.broker.append_queue import AppendQueue
-from pyrocket.engine.received import ReceivedRecords, RecordCheck
+from pyrocket.engine.received_records import ReceivedRecords, RecordCheck
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.services.sink.batch import SinkBatch

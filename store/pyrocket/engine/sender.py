@@ -21,7 +21,7 @@ from pyrocket.disk.os_errors import translating_methods
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import AppendRoute
-from pyrocket.engine.received import ReceivedRecords, StoredRecords
+from pyrocket.engine.received_records import ReceivedRecords, StoredRecords
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import (
     MessageError,

@@ -24,10 +24,10 @@ _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
 _GROUP = (*_NODE, "consumer_group", "topic", "is_retry")
 _LAGS = {
-    "lag_messages": "Messages of a topic that a consumer group has not acked or committed.",
-    "lag_latency": "Age in milliseconds of the oldest message not acked or committed.",
-    "inflight_messages": "Messages that were delivered and are not acked or committed.",
-    "ready_messages": "Messages that were never delivered.",
+    "rocketmq_consumer_lag_messages": "Messages not acked or committed.",
+    "rocketmq_consumer_lag_latency": "Age in ms of the oldest of these messages.",
+    "rocketmq_consumer_inflight_messages": "Delivered messages, not acked or committed.",
+    "rocketmq_consumer_ready_messages": "Messages that were never delivered.",
 }
 _TYPE = "broker"
 _REQUEST_S = 10
@@ -127,16 +127,17 @@ class Metrics:
 
     def _lags(self) -> Iterator[Metric]:
         metrics = {
-            name: GaugeMetricFamily(f"rocketmq_consumer_{name}", about, labels=_GROUP)
-            for name, about in _LAGS.items()
+            name: GaugeMetricFamily(name, about, labels=_GROUP) for name, about in _LAGS.items()
         }
         for lag in self._broker.lags():
             labels = (*self._node, lag.group, lag.topic, str(lag.is_retry).lower())
             values = {
-                "lag_messages": sum(one.lag for one in lag.queues),
-                "lag_latency": max((one.delay_ms for one in lag.queues), default=0),
-                "inflight_messages": sum(one.in_flight for one in lag.queues),
-                "ready_messages": sum(one.ready for one in lag.queues),
+                "rocketmq_consumer_lag_messages": sum(one.lag for one in lag.queues),
+                "rocketmq_consumer_lag_latency": max(
+                    (one.delay_ms for one in lag.queues), default=0
+                ),
+                "rocketmq_consumer_inflight_messages": sum(one.in_flight for one in lag.queues),
+                "rocketmq_consumer_ready_messages": sum(one.ready for one in lag.queues),
             }
             for name, value in values.items():
                 metrics[name].add_metric(labels, value)

@@ -10,7 +10,7 @@ import grpc
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Work
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.server.call_server import DEFAULTS, CallServer
 from pyrocket.server.clients import ClientsService

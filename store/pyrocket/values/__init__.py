@@ -1,4 +1,4 @@
-"""The values that rooms pass to each other.
+"""The values that packages pass to each other.
 
 They need no file, thread or connection, and import nothing but `errors`.
 """

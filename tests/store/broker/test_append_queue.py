@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyrocket.broker.append_queue import AppendQueue
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, MessageError, StoreFailedError, StoreUnavailableError
 
 

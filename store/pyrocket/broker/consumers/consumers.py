@@ -22,7 +22,7 @@ from pyrocket.broker.sends import converted
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.group_admin import group_has_members
 from pyrocket.engine.parts.group_lag import EARLIEST
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,
     InvalidInputError,

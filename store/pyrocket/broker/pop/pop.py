@@ -25,7 +25,7 @@ from pyrocket.broker.pop.values import (
     Stored,
     Swept,
 )
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
     OffsetOutOfRangeError,

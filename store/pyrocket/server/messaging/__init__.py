@@ -13,7 +13,7 @@ sessions      the connected clients
 telemetry     Telemetry, Heartbeat, NotifyClientTermination
 offsets       UpdateOffset, GetOffset, QueryOffset
 pulling       PullMessage
-receiving     ReceiveMessage
+receive_calls ReceiveMessage
 receipts      AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue
 long_polls    calls that wait for messages
 """

@@ -10,7 +10,7 @@ from pyrocket.broker.pop.values import Acked, Stored
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status, stored_status
 from pyrocket.server.messaging.interface import ms_of, new
-from pyrocket.server.messaging.receiving import check_invisible
+from pyrocket.server.messaging.receive_calls import check_invisible
 from pyrocket.server.messaging.sessions import Sessions
 from pyrocket.server.messaging.telemetry import NODE
 from pyrocket.values.admin import GroupConfig
@@ -82,7 +82,7 @@ class ReceiptCalls:
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:
             return ms
         config = self._store.groups.all().get(group, GroupConfig(group))
-        return config.backoff.delays_ms[min(attempt, len(config.backoff.delays_ms)) - 1]
+        return config.backoff.delay_ms(attempt - 1)
 
     def _trace(
         self,

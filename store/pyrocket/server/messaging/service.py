@@ -27,7 +27,7 @@ from pyrocket.server.messaging.long_polls import LongPolls, deadline_of
 from pyrocket.server.messaging.offsets import OffsetCalls
 from pyrocket.server.messaging.pulling import PullCalls, PullReply
 from pyrocket.server.messaging.receipts import ReceiptCalls
-from pyrocket.server.messaging.receiving import Receive, Receiving
+from pyrocket.server.messaging.receive_calls import Receive, ReceiveCalls
 from pyrocket.server.messaging.routes import RouteCalls
 from pyrocket.server.messaging.sending import SendCalls
 from pyrocket.server.messaging.sessions import ClientSession, Sessions, Stream
@@ -54,7 +54,7 @@ class MessagingService:
         sending = SendCalls(broker, routes, self._sessions)
         self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
         self._pulling = PullCalls(broker)
-        self._receiving = Receiving(broker, creates_groups=creates_groups)
+        self._receiving = ReceiveCalls(broker, creates_groups=creates_groups)
         self._long_polls = LongPolls(broker)
         broker.is_connected = self._sessions.is_connected
         receipts = ReceiptCalls(broker, self._sessions)

@@ -7,7 +7,7 @@ No such broker is available to these tests, so its records are built from the so
 import json
 
 import pytest
-from pyrocket.engine.received import ReceivedRecords
+from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.formats.message_keys import keys_of_message
 from pyrocket.formats.properties import TAGS, encode_properties
 from pyrocket.formats.record import encode_record

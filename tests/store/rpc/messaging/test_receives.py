@@ -11,6 +11,7 @@ from pyrocket.broker.pop.pop import Pop
 from pyrocket.remote.admin import RemoteAdmin
 from pyrocket.remote.client import Client, Connection
 from pyrocket.server.messaging.interface import number
+from pyrocket.values.admin import Backoff
 from support.broker import served
 from support.pops import append_compressed
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, queue, resource
@@ -391,18 +392,23 @@ def test_messages_of_a_stopped_push_consumer_are_received_again_soon(store, stub
 
 
 def test_a_nack_of_a_nodejs_client_in_milliseconds_uses_the_delay_of_the_group(store, stub):
+    store.groups.create("doubling")
+    store.groups.update("doubling", backoff=Backoff(initial_ms=1_500, max_ms=60_000))
     settings = {
         "user_agent": {"language": number("Language", "NODE_JS")},
-        "subscription": {"group": GROUP, "subscriptions": [{"topic": resource("t")}]},
+        "subscription": {
+            "group": resource("doubling"),
+            "subscriptions": [{"topic": resource("t")}],
+        },
     }
     stub.send(b"1", topic="hasty")
     with stub.telemetry(**settings) as commands:
         next(commands)
-        _, (message,) = receive(stub, "hasty", auto_renew=True)
+        _, (message,) = receive(stub, "hasty", "doubling", auto_renew=True)
         began = time.monotonic()
-        assert code_of(change(stub, "hasty", handle(message))) == "OK"
-        receive(stub, "hasty", wait_s=10)
-        assert time.monotonic() - began > 0.9
+        assert code_of(change(stub, "hasty", handle(message), group="doubling")) == "OK"
+        _, (again,) = receive(stub, "hasty", "doubling", wait_s=8)
+        assert (again.body, time.monotonic() - began > 1.4) == (b"1", True)
 
 
 def test_a_pull_waits_for_a_message_in_its_queue(store, stub):

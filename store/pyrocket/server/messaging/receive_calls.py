@@ -40,7 +40,7 @@ class Receive:
     attempt_id: str
 
 
-class Receiving:
+class ReceiveCalls:
     """Delivers messages."""
 
     def __init__(self, broker: Broker, *, creates_groups: bool) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import PyrocketError, Store, StoreConfig
 from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
-from pyrocket.engine.received import ReceivedRecords, RecordCheck
+from pyrocket.engine.received_records import ReceivedRecords, RecordCheck
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record import encode_record
 from pyrocket.formats.send_columns import check_send_batch
