@@ -126,22 +126,18 @@ class Metrics:
         return metric
 
     def _lags(self) -> Iterator[Metric]:
-        metrics = {
-            name: GaugeMetricFamily(name, about, labels=_GROUP) for name, about in _LAGS.items()
-        }
+        families = [GaugeMetricFamily(*lag, labels=_GROUP) for lag in _LAGS.items()]
         for lag in self._broker.lags():
             labels = (*self._node, lag.group, lag.topic, str(lag.is_retry).lower())
-            values = {
-                "rocketmq_consumer_lag_messages": sum(one.lag for one in lag.queues),
-                "rocketmq_consumer_lag_latency": max(
-                    (one.delay_ms for one in lag.queues), default=0
-                ),
-                "rocketmq_consumer_inflight_messages": sum(one.in_flight for one in lag.queues),
-                "rocketmq_consumer_ready_messages": sum(one.ready for one in lag.queues),
-            }
-            for name, value in values.items():
-                metrics[name].add_metric(labels, value)
-        yield from metrics.values()
+            values = (
+                sum(queue.lag for queue in lag.queues),
+                max((queue.delay_ms for queue in lag.queues), default=0),
+                sum(queue.in_flight for queue in lag.queues),
+                sum(queue.ready for queue in lag.queues),
+            )
+            for family, value in zip(families, values, strict=True):
+                family.add_metric(labels, value)
+        yield from families
 
     def _gauge(self, name: str, about: str, value: float, kind: Any = GaugeMetricFamily) -> Metric:
         metric = kind(name, about, labels=_NODE)

@@ -81,8 +81,8 @@ class ReceiptCalls:
         session = self._sessions.find(caller.key)
         if ms >= _SECOND_MS or not attempt or session is None or session.language != NODE:
             return ms
-        config = self._store.groups.all().get(group, GroupConfig(group))
-        return config.backoff.delay_ms(attempt - 1)
+        groups = self._store.groups.all()
+        return groups.get(group, GroupConfig(group)).backoff.delay_ms(attempt - 1)
 
     def _trace(
         self,
