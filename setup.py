@@ -92,7 +92,7 @@ setup(
             "wire/proto/*.bin",
             "wire/proto/*.pyi",
         ],
-        "pyspark_pyrocket": ["py.typed", "*.pyi"],
+        "pyspark_pyrocket": ["py.typed"],
     },
     install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],
     extras_require={

@@ -68,7 +68,7 @@ def test_dir_lists_public_names_that_are_not_imported_yet(package):
     assert {*importlib.import_module(package).__all__} <= {*listed}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", ["pyrocket", "pyrocket.client"])
 def test_type_checkers_see_the_same_public_names(package):
     module = importlib.import_module(package)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())

@@ -261,7 +261,7 @@ def path_faults(module, source):
 
 
 def test_imports_point_down_only():
-    packages = ("store/pyrocket", "store/pyrocket/client", "connector/pyspark_pyrocket")
+    packages = ("store/pyrocket", "store/pyrocket/client")
     stubs = [ROOT / package / "__init__.pyi" for package in packages]
     faults = [
         fault

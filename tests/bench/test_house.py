@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_447,
+    "lines": 75_496,
     "files": 450,
     "rooms": 24,
     "floors": 14,

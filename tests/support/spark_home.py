@@ -32,10 +32,11 @@ def prepare():
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
-            _link(home)
+        _link(home)
+        can_be_an_option = " " not in str(archive)  # Options are separated by spaces.
+        if can_be_an_option and not archive.exists():
             _train(home, archive)
-    if not archive.exists() or " " in str(archive):  # Options are separated by spaces.
+    if not can_be_an_option or not archive.exists():
         return home, QUICK_JAVA
     # The JVM ignores an archive of other jars, but it would print a warning.
     return home, f"{QUICK_JAVA} -XX:SharedArchiveFile={archive} -Xlog:disable"
@@ -54,8 +55,8 @@ def _link(home):
     links = {home / path.name: path for path in installed.iterdir() if path.name != "python"}
     links |= {home / "python" / "lib" / path.name: path for path in zips}
     for link, path in links.items():
-        link.unlink(missing_ok=True)
-        link.symlink_to(path)
+        if not link.is_symlink():
+            link.symlink_to(path)
 
 
 def _train(home, archive):

@@ -196,7 +196,7 @@ def test_a_check_before_the_reply_to_the_send_decides_nothing(path, monkeypatch)
 def test_a_half_message_that_may_not_be_durable_is_rolled_back(path, monkeypatch, status):
     listener = Listener(COMMIT)
     with Producer("shop", path=path, listener=listener) as producer:
-        sender = producer._instance.transport._invoker._store._services.transactions._sender
+        sender = producer._instance.transport._invoker._store._services.sender
         monkeypatch.setattr(sender, "flush", lambda writer: status)
         sent = producer.send_in_transaction(message())
     assert (sent.state, sent.status, listener.executed) == (ROLLBACK, status, [])

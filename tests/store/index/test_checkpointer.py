@@ -212,7 +212,7 @@ def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeyp
     crash(store, path)
     with Store.open(path, config=replace(config, key_index=False), clock=clock) as store:
         assert index.names() == survivors
-        assert inner(store).keys._index.full_until() == checkpoint(store).index_timestamp
+        assert inner(store).keys.index.full_until() == checkpoint(store).index_timestamp
 
 
 def test_a_flush_without_a_newly_filled_index_file_keeps_the_index_time_of_the_checkpoint(

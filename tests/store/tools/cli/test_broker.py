@@ -94,12 +94,12 @@ def test_a_broker_rejects_a_store_open_for_writing_or_waits_for_it(tmp_path):
 def test_the_wait_for_another_writer_is_limited(monkeypatch):
     refusals = [True, True, False]
 
-    def answer(directory, settings):
+    def answer(directory, **_):
         if refusals.pop(0):
             raise StoreLockedError("in use")
         return directory
 
-    monkeypatch.setattr("pyrocket.server.process._open", answer)
+    monkeypatch.setattr(Store, "open", answer)
     assert open_store("store", Settings(wait=60)) == "store"
     refusals[:] = [True, True, False]
     with pytest.raises(StoreLockedError):
