@@ -6,8 +6,8 @@ to inject faults into its calls.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 from pyrocket import Store, StoreConfig
 from pyrocket.disk.layout import Layout
@@ -20,11 +20,13 @@ from pyspark_pyrocket.transport import endpoint as broker_targets
 from pyspark_pyrocket.transport.cluster import ClusterTarget
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.namesrv import NamesrvTarget
 from pyspark_pyrocket.transport.path import PathTarget, forget
 
-from support import name_server
+from support import name_server, rocketmq_server
 from support.broker import served
 from support.memory import Fault, MemoryBroker, MemoryTarget
+from support.rocketmq_cluster import rocketmq
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Made:
     fail: Makes the next call with this name fail, before or after its effect; None if the transport
     cannot lose calls.
     resumes: Whether the transport resumes a read after a lost connection.
+    fill: Creates a topic with this number of queues, and appends batches; None if a sink does it.
     """
 
     target: Target
@@ -43,6 +46,19 @@ class Made:
     busy: Callable
     fail: Callable | None = None
     resumes: bool = False
+    fill: Callable | None = None
+
+    def send(self, topic, *batches, queues=None):
+        """Append batches to a topic; with a number of queues, create it first."""
+        if self.fill:
+            self.fill(topic, *batches, queues=queues)
+            return
+        sink = self.target.open_sink()
+        if queues:
+            sink.prepare(topic, queues=queues)
+        for one in batches:
+            sink.append(one, topic=topic)
+        sink.close()
 
 
 @contextmanager
@@ -136,6 +152,36 @@ def cluster_transport(folder) -> Iterator[Made]:
         yield Made(target, target, busy, fail, resumes=True)
 
 
+@contextmanager
+def rocketmq_transport(folder) -> Iterator[Made]:
+    """Yield a fake cluster of RocketMQ with one broker, which injects the faults."""
+    with rocketmq(folder) as cluster:
+        store, faults = cluster.brokers[0].store, cluster.brokers[0].faults
+
+        def fill(topic, *batches, queues=None):
+            if queues:
+                store.topics.create(topic, read_queues=queues, write_queues=queues)
+            for one in batches:
+                store.append_batch(one, topic=topic)
+
+        def fail(call, *, after=False):
+            faults.append(rocketmq_server.Fault("lose" if after else "cut", REQUESTS.get(call)))
+
+        target = namesrv_target(cluster, "t")
+        other = replace(target.of_broker("broker-a"), store_id="rocketmq:other")
+        yield Made(target, other, nullcontext, fail, resumes=True, fill=fill)
+        target.close_source()
+
+
+REQUESTS = {"bounds": 202, "committed": 14, "mark": 11, "slices": 11, "joined_slice": 11}
+"""Call → the code of the request that fails; of other calls, any request."""
+
+
+def namesrv_target(cluster, *topics, **settings):
+    """Return the target of topics of a cluster of RocketMQ."""
+    return NamesrvTarget(Endpoint(name_servers=tuple(cluster.addresses), **settings), topics)
+
+
 def register(table, name, address):
     """Register a broker for as long as its name is not disconnected."""
     table.register(Registration("c", name, 0, address, 1, ()), name)
@@ -146,9 +192,13 @@ TRANSPORTS = {
     "memory": memory_transport,
     "endpoint": endpoint_transport,
     "cluster": cluster_transport,
+    "rocketmq": rocketmq_transport,
 }
+WRITABLE = ["path", "memory", "endpoint", "cluster"]
+"""The transports with exactly-once writes, and look-ups."""
+
 OF_ONE_BROKER = ["path", "memory", "endpoint"]
-UNRELIABLE = ["memory", "endpoint", "cluster"]
+UNRELIABLE = ["memory", "endpoint", "cluster", "rocketmq"]
 """The transports that can lose calls."""
 
 

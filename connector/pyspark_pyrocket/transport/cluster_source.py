@@ -13,6 +13,7 @@ from pyrocket import (
     SourceIdentity,
     TopicConfig,
 )
+from pyrocket.errors import TopicNotFoundError
 
 from pyspark_pyrocket.transport.interface import BrokerSource, Target
 
@@ -54,7 +55,7 @@ class ClusterSource:
             return source.within(seconds, lock=lock)
 
         sources = {name: limited(one) for name, one in self._sources.items()}
-        return ClusterSource(self._target, sources, lambda name: limited(self._find(name)))
+        return type(self)(self._target, sources, lambda name: limited(self._find(name)))
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
         """Return the source of each broker; wait for `expected` brokers that are missing."""
@@ -68,8 +69,8 @@ class ClusterSource:
         return _merged(self._of_each(lambda one: one.identities()))
 
     def now_ms(self) -> int:
-        """Return the latest time of the brokers."""
-        return max(one.now_ms() for one in self._sources.values())
+        """Return the latest time of the brokers; 0 without brokers."""
+        return max((one.now_ms() for one in self._sources.values()), default=0)
 
     def version(self) -> Hashable:
         return tuple((name, one.version()) for name, one in self._sources.items())
@@ -101,7 +102,14 @@ class ClusterSource:
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError, which names the first broker's nearest."""
         found = self.topics()
-        return found[name] if name in found else next(iter(self._sources.values())).topic(name)
+        if name in found:
+            return found[name]
+        for one in self._sources.values():
+            return one.topic(name)
+        raise TopicNotFoundError(
+            f"no live broker of {self._target.describe()} has a topic {name!r}.",
+            remedy="Check its name, and that its brokers run.",
+        )
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         return self._by_topic(topics, lambda one, some: one.bounds(some))
