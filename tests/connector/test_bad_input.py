@@ -19,10 +19,10 @@ READS = [
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
     ("two targets", {"endpoint": "localhost:8081"}, None, "OPTION_CONFLICT.*'endpoint'"),
     (
-        "a target that is not supported yet",
-        {"path": None, "namesrv": "h:1"},
+        "a name server that is not running",
+        {"path": None, "namesrv": "127.0.0.1:1", "endpoint.timeout": "1s"},
         None,
-        "OPTION_UNSUPPORTED",
+        "TRANSPORT_FAILED",
     ),
     (
         "a broker that is not running",
@@ -128,7 +128,13 @@ ONLY_STREAM = [
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
-    ("two targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_UNSUPPORTED.*not supported yet"),
+    ("two targets", {"namesrv": "h:1"}, "'x' AS body", "OPTION_CONFLICT.*'namesrv'"),
+    (
+        "a cluster of RocketMQ",
+        {"path": None, "namesrv": "h:1"},
+        "'x' AS body",
+        "OPTION_UNKNOWN.*can only be read so far",
+    ),
     ("a path of a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic name", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),
