@@ -1,16 +1,12 @@
 """The ranges of the queues of topics at one broker, in one flight."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from pyrocket.remoting.calls import ServerCall, has_code, succeeded
+from pyrocket.remoting.calls import Ask, ServerCall, has_code, succeeded
 from pyrocket.remoting.codes import ResponseCode
 from pyrocket.remoting.offsets import TopicOffset, highest_offset, lowest_offset, topic_offsets
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import QueueOffsets
-
-Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
-"""Makes calls at the broker in one flight."""
 
 
 def topic_bounds(

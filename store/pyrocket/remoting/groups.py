@@ -1,17 +1,13 @@
 """The offsets of consumer groups at a broker, as `SourceCalls` promises them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from pyrocket.errors import GroupNotFoundError
-from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.calls import Ask
 from pyrocket.remoting.messages import pull, write_group, write_topic
 from pyrocket.remoting.offsets import commit, committed
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import MessageQueue
-
-Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
-"""Makes calls at the broker in one flight."""
 
 _RETRY_PREFIX = "%RETRY%"
 

@@ -1,6 +1,6 @@
 """Small ranges of several queues as one slice."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +9,8 @@ from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.messages import PullAnswer, pull
+from pyrocket.remoting.calls import Ask
+from pyrocket.remoting.messages import pull
 from pyrocket.remoting.pulls import PullSettings, Window
 from pyrocket.remoting.records import record_fields
 from pyrocket.values.message import QueueRange
@@ -21,7 +21,7 @@ _JOINED_BYTES = 8 << 20
 
 def read_together(
     ranges: Sequence[QueueRange],
-    pulled: Callable[[Sequence[ServerCall[PullAnswer]]], list[PullAnswer]],
+    ask: Ask,
     settings: PullSettings,
     where: MessageFilter,
     tally: ScanTally,
@@ -31,7 +31,7 @@ def read_together(
     Each flight pulls from all queues that are not done. Returns None if the ranges are too large
     together, or if a queue makes no progress.
 
-    Raises RecordDamagedError, UnsupportedError, and the errors of `pulled`.
+    Raises RecordDamagedError, UnsupportedError, and the errors of `ask`.
     """
     parts = [Window(each.start, each.end, each.start) for each in ranges]
     size = 0
@@ -49,7 +49,7 @@ def read_together(
             )
             for each, window in wanted
         ]
-        for (_, window), answer in zip(wanted, pulled(calls), strict=True):
+        for (_, window), answer in zip(wanted, ask(calls), strict=True):
             if answer.next_offset <= window.at or answer.next_offset > answer.maximum:
                 return None
             window.records.append(answer.records)

@@ -4,18 +4,15 @@ They give the mark of the log, and the mean size of messages. A sample is a func
 and the offset alone, so that a plan that is repeated later has the same sizes.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.calls import Ask
 from pyrocket.remoting.messages import PullAnswer, pull
 from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
-
-Pull = Callable[[Sequence[ServerCall[PullAnswer]]], list[PullAnswer]]
-"""Makes pulls at the broker in one flight."""
 
 _MESSAGES = 8
 _NO_BYTES = 1
@@ -37,7 +34,7 @@ class Samples:
         self._known: dict[tuple[MessageQueue, int], Sample] = {}
 
     def before(
-        self, offsets: Collection[tuple[MessageQueue, int]], pulled: Pull
+        self, offsets: Collection[tuple[MessageQueue, int]], ask: Ask
     ) -> dict[tuple[MessageQueue, int], Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
         known = self._known
@@ -48,7 +45,7 @@ class Samples:
                 pull(queue.topic, queue.queue_id, starts[queue, end], end - starts[queue, end])
                 for queue, end in wanted
             ]
-            answers = dict(zip(wanted, pulled(calls), strict=True))
+            answers = dict(zip(wanted, ask(calls), strict=True))
             wanted = []
             for key, answer in answers.items():
                 if starts[key] < answer.minimum < key[1]:
@@ -85,7 +82,7 @@ def first_since(
     times_ms: Mapping[MessageQueue, int],
     guesses: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, QueueOffsets],
-    pulled: Pull,
+    ask: Ask,
 ) -> dict[MessageQueue, int]:
     """Return the first offset of each queue stored at or after its time, or the end.
 
@@ -98,7 +95,7 @@ def first_since(
     beside = set(at)
     while wanted := [queue for queue in at if low[queue] < high[queue]]:
         calls = [pull(queue.topic, queue.queue_id, at[queue], 1) for queue in wanted]
-        for queue, answer in zip(wanted, pulled(calls), strict=True):
+        for queue, answer in zip(wanted, ask(calls), strict=True):
             record = _first(answer)
             if record is not None and record.store_timestamp < times_ms[queue]:
                 low[queue] = min(record.queue_offset + 1, high[queue])

@@ -148,7 +148,7 @@ class RocketMQSource:
             epoch=0,
             run=f"{pool.address} {pool.lost}",
             topics=[configs[topic] for topic, has in look.bounds.items() if has is not None],
-            bounds=self._by_queue(look.bounds),
+            bounds=_by_queue(self.broker, look.bounds),
         )
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -180,14 +180,7 @@ class RocketMQSource:
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return the range of each read queue of the topics."""
-        return self._by_queue(self._bounds(topics))
-
-    def _by_queue(self, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
-        return {
-            MessageQueue(topic, self.broker, queue_id): has
-            for topic, queues in bounds.items()
-            for queue_id, has in (queues or {}).items()
-        }
+        return _by_queue(self.broker, self._bounds(topics))
 
     def _bounds(self, topics: Collection[str]) -> _TopicBounds:
         """Return the ranges of topics; None for those that the broker says it does not have."""
@@ -347,7 +340,9 @@ class RocketMQSource:
             before = tally.entries
             try:
                 pool = self.cluster.pool(self.broker, self.seconds)
-                yield from read_range(pool, left, self._pulls(where), where=where, tally=tally)
+                yield from read_range(
+                    pool, left, _pulls(where, self.seconds), where=where, tally=tally
+                )
                 return
             except TransportError as error:
                 self.cluster.lost(self.broker)
@@ -359,11 +354,6 @@ class RocketMQSource:
                     raise
                 time.sleep(_PAUSE_S)
 
-    def _pulls(self, where: MessageFilter) -> PullSettings:
-        """Return how messages are pulled: tags are also selected by the broker."""
-        tags = " || ".join(sorted(where.tags)) if where.tags else "*"
-        return PullSettings(tags=tags, seconds=min(self.seconds, ATTEMPT_S))
-
     def joined_slice(
         self,
         ranges: Sequence[QueueRange],
@@ -373,11 +363,25 @@ class RocketMQSource:
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice; None if each has to be read alone."""
         where = where or EVERYTHING
-        settings = self._pulls(where)
+        settings = _pulls(where, self.seconds)
         return read_together(ranges, self._ask, settings, where, tally or ScanTally())
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cluster."""
+
+
+def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
+    return {
+        MessageQueue(topic, broker, queue_id): has
+        for topic, queues in bounds.items()
+        for queue_id, has in (queues or {}).items()
+    }
+
+
+def _pulls(where: MessageFilter, seconds: float) -> PullSettings:
+    """Return how messages are pulled: tags are also selected by the broker."""
+    tags = " || ".join(sorted(where.tags)) if where.tags else "*"
+    return PullSettings(tags=tags, seconds=min(seconds, ATTEMPT_S))
 
 
 def _check_range(each: QueueRange, has: QueueOffsets) -> None:
