@@ -29,6 +29,9 @@ from pyrocket.remote.lookup import live_brokers as live_brokers
 from pyrocket.remote.sink import RemoteSink as RemoteSink
 from pyrocket.remote.source import RemoteSource as RemoteSource
 from pyrocket.remote.version_watch import VersionWatch as VersionWatch
+from pyrocket.remoting.cluster import RocketMQCluster as RocketMQCluster
+from pyrocket.remoting.security import Security as Security
+from pyrocket.remoting.source import RocketMQSource as RocketMQSource
 from pyrocket.services.sink.batch import SinkBatch as SinkBatch
 from pyrocket.services.sink.sink import Sink as Sink
 from pyrocket.services.sink.staging import Stager as Stager

@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 75_496,
-    "files": 450,
+    "lines": 76_717,
+    "files": 457,
     "rooms": 24,
     "floors": 14,
     "arrows between rooms": 145,

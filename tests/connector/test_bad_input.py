@@ -21,6 +21,12 @@ READS = [
     # what, changed options (None removes one), schema, error
     ("no target", {"path": None}, None, "OPTION_MISSING.*PYROCKET_STORE"),
     (
+        "a name server that is not running",
+        {"path": None, "namesrv": "127.0.0.1:1", "endpoint.timeout": "1s"},
+        None,
+        "TRANSPORT_FAILED",
+    ),
+    (
         "a broker that is not running",
         {"path": None, "endpoint": "127.0.0.1:1", "endpoint.timeout": "1s"},
         None,
@@ -74,6 +80,12 @@ ONLY_STREAM = [
 ]
 WRITES = [
     ("no target", {"path": None}, "'x' AS body", "OPTION_MISSING.*PYROCKET_STORE"),
+    (
+        "a cluster of RocketMQ",
+        {"path": None, "namesrv": "h:1"},
+        "'x' AS body",
+        "OPTION_UNKNOWN.*can only be read so far",
+    ),
     ("a path of a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic name", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),
     ("a system topic", {"topic": "SCHEDULE_TOPIC_XXXX"}, "'x' AS body", "TOPIC_ILLEGAL"),

@@ -27,7 +27,7 @@ from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.offsets import as_asked
 from support.slices import decoded
 from support.stores import batch
-from support.transports import OF_ONE_BROKER, TRANSPORTS, UNRELIABLE
+from support.transports import OF_ONE_BROKER, TRANSPORTS, UNRELIABLE, WRITABLE
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -43,11 +43,7 @@ def queue_of(name):
 def made(request, tmp_path):
     """A store with four messages in each of the two queues of topic t."""
     with TRANSPORTS[request.param](tmp_path) as made:
-        sink = made.target.open_sink()
-        sink.prepare("t", queues=2)
-        for queue in range(2):
-            sink.append(queue_of(queue), topic="t")
-        sink.close()
+        made.send("t", queue_of(0), queue_of(1), queues=2)
         yield made
 
 
@@ -69,9 +65,14 @@ def broker(source):
 
 @pytest.fixture
 def sink(target):
+    """The sink of a transport that can write: see `writable`."""
     sink = target.open_sink()
     yield sink
     sink.close()
+
+
+writable = pytest.mark.parametrize("made", WRITABLE, indirect=True)
+"""For tests of sinks, and of look-ups."""
 
 
 def whole(source):
@@ -93,18 +94,22 @@ def test_one_call_covers_all_queues(source):
     assert found == [[(0, 0), (4, size)] for size in sizes]
 
 
-def test_a_missing_topic_is_reported(source, sink):
+def test_a_missing_topic_is_reported(source):
     assert set(source.topics()) >= {"t"}
     with pytest.raises(TopicNotFoundError):
         source.topic("u")
+
+
+@writable
+def test_a_topic_that_a_sink_must_not_create_is_reported(sink):
     with pytest.raises(TopicNotFoundError):
         sink.prepare("u", create=False)
 
 
-def test_the_version_changes_with_the_first_new_message(source, sink):
+def test_the_version_changes_with_the_first_new_message(made, source):
     assert source.version() == source.version()
     before = source.version()
-    sink.append(batch([b"new"], 0), topic="t")
+    made.send("t", batch([b"new"], 0))
     # Over a network, the notification of a change takes some time.
     patience = time.monotonic() + 10
     while source.version() == before:
@@ -112,10 +117,10 @@ def test_the_version_changes_with_the_first_new_message(source, sink):
         time.sleep(0.001)
 
 
-def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(source, sink):
+def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(made, source):
     before = source.version()
     assert source.wait_for_change(before, 0.01) is False
-    appending = threading.Timer(0.1, sink.append, [batch([b"new"], 0)], {"topic": "t"})
+    appending = threading.Timer(0.1, made.send, ["t", batch([b"new"], 0)])
     appending.start()
     if source.wait_for_change(before, 60):
         assert source.version() != before
@@ -155,6 +160,7 @@ def test_a_range_that_does_not_exist_is_rejected(broker):
         list(broker.slices([QueueRange(first.queue, 0, 9)]))
 
 
+@writable
 def test_messages_are_found_by_key_and_read_at_their_locations(broker):
     located = broker.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
     (places,) = located.locations
@@ -181,6 +187,7 @@ def test_a_batch_is_planned_and_read_by_its_tasks(source):
     assert sum(map(len, rows)) == 8
 
 
+@writable
 def test_an_append_that_is_repeated_with_its_id_is_appended_once(sink, source):
     first = sink.append(batch([b"x"], 0), topic="t", repeat_id="a")
     assert sink.append(batch([b"x"], 0), topic="t", repeat_id="a") == first
@@ -188,12 +195,14 @@ def test_an_append_that_is_repeated_with_its_id_is_appended_once(sink, source):
     assert [each.rows for each in whole(source)] == [5, 4]
 
 
+@writable
 def test_an_append_without_an_id_is_never_treated_as_a_repeat(sink, source):
     for _ in range(2):
         sink.append(batch([b"x"], 0), topic="t")
     assert [each.rows for each in whole(source)] == [6, 4]
 
 
+@writable
 def test_each_call_of_a_sink_ends_within_its_deadline(made, sink, source):
     with made.busy():
         for call in (
@@ -219,6 +228,7 @@ def staged(sink):
         return [stager.finish()]
 
 
+@writable
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_a_batch_that_is_published_twice_is_visible_once(sink, source, anonymous):
     rows = pickle.loads(pickle.dumps(staged(sink)))
@@ -230,6 +240,7 @@ def test_a_batch_that_is_published_twice_is_visible_once(sink, source, anonymous
     assert [each.rows for each in whole(source)] == [6, 4]
 
 
+@writable
 def test_rows_that_are_discarded_or_not_finished_are_never_visible(sink, source):
     sink.discard(staged(sink))
     with sink.stage(BATCH, partition=1, attempt=0) as stager:
@@ -267,6 +278,7 @@ def test_a_private_source_is_closed_separately(target, source):
     assert [each.rows for each in whole(source)] == [4, 4]
 
 
+@writable
 def test_an_empty_batch_of_a_schema_is_not_an_error(sink):
     assert sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="t").rows == 0
 
@@ -288,6 +300,9 @@ def repeated(call):
 
 
 unreliable = pytest.mark.parametrize("made", UNRELIABLE, indirect=True)
+lossy_sinks = pytest.mark.parametrize(
+    "made", [kind for kind in UNRELIABLE if kind in WRITABLE], indirect=True
+)
 lost = pytest.mark.parametrize("after", [False, True], ids=["request lost", "reply lost"])
 
 
@@ -299,7 +314,6 @@ def test_a_read_whose_call_was_lost_can_be_repeated(made, source, broker, after)
         "bounds": lambda: source.bounds(["t"]),
         "topics": source.topics,
         "sizes": lambda: source.sizes(ranges),
-        "locate": lambda: broker.locate(LookupRequest(topics=["t"], keys=["k1-2"])),
         "committed": lambda: source.committed("g"),
         "mark": lambda: broker.mark({each.queue: each.end for each in ranges}),
     }
@@ -309,7 +323,18 @@ def test_a_read_whose_call_was_lost_can_be_repeated(made, source, broker, after)
         assert repeated(call) == expected
 
 
-@unreliable
+@lossy_sinks
+@lost
+def test_a_look_up_that_was_lost_can_be_repeated(made, broker, after):
+    def ask():
+        return broker.locate(LookupRequest(topics=["t"], keys=["k1-2"]))
+
+    expected = ask()
+    made.fail("locate", after=after)
+    assert repeated(ask) == expected
+
+
+@lossy_sinks
 @lost
 def test_a_write_whose_call_was_lost_is_done_once_if_a_repeat_is_safe(made, sink, source, after):
     rows = staged(sink)
@@ -329,7 +354,7 @@ def test_a_write_whose_call_was_lost_is_done_once_if_a_repeat_is_safe(made, sink
     assert source.committed("g") == ends
 
 
-@unreliable
+@lossy_sinks
 @lost
 def test_an_append_without_an_id_must_not_be_repeated(made, sink, source, after):
     made.fail("append", after=after)

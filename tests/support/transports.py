@@ -6,8 +6,8 @@ to inject faults into its calls.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 from pyrocket import Store, StoreConfig
 from pyrocket.disk.layout import Layout
@@ -20,10 +20,12 @@ from pyspark_pyrocket.transport import endpoint as broker_targets
 from pyspark_pyrocket.transport.cluster import ClusterTarget
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
 from pyspark_pyrocket.transport.interface import Target
+from pyspark_pyrocket.transport.namesrv import NamesrvTarget
 from pyspark_pyrocket.transport.path import PathTarget, forget
 
-from support import name_server
+from support import name_server, rocketmq_server
 from support.broker import Fault, served
+from support.rocketmq_cluster import rocketmq
 
 
 @dataclass
@@ -34,12 +36,26 @@ class Made:
     busy: A context manager that delays calls that write.
     fail: Makes the next call with this name fail, before or after its effect; None if the transport
     cannot lose calls.
+    fill: Creates a topic with this number of queues, and appends batches; None if a sink does it.
     """
 
     target: Target
     other: Target
     busy: Callable
     fail: Callable | None = None
+    fill: Callable | None = None
+
+    def send(self, topic, *batches, queues=None):
+        """Append batches to a topic; with a number of queues, create it first."""
+        if self.fill:
+            self.fill(topic, *batches, queues=queues)
+            return
+        sink = self.target.open_sink()
+        if queues:
+            sink.prepare(topic, queues=queues)
+        for one in batches:
+            sink.append(one, topic=topic)
+        sink.close()
 
 
 @contextmanager
@@ -115,6 +131,36 @@ def cluster_transport(folder) -> Iterator[Made]:
         yield Made(target, target, busy, fail)
 
 
+@contextmanager
+def rocketmq_transport(folder) -> Iterator[Made]:
+    """Yield a fake cluster of RocketMQ with one broker, which injects the faults."""
+    with rocketmq(folder) as cluster:
+        store, faults = cluster.brokers[0].store, cluster.brokers[0].faults
+
+        def fill(topic, *batches, queues=None):
+            if queues:
+                store.topics.create(topic, read_queues=queues, write_queues=queues)
+            for one in batches:
+                store.append_batch(one, topic=topic)
+
+        def fail(call, *, after=False):
+            faults.append(rocketmq_server.Fault("lose" if after else "cut", REQUESTS.get(call)))
+
+        target = namesrv_target(cluster, "t")
+        other = replace(target.of_broker("broker-a"), store_id="rocketmq:other")
+        yield Made(target, other, nullcontext, fail, fill=fill)
+        target.close_source()
+
+
+REQUESTS = {"bounds": 202, "committed": 14, "mark": 11, "slices": 11, "joined_slice": 11}
+"""Call → the code of the request that fails; of other calls, any request."""
+
+
+def namesrv_target(cluster, *topics, **settings):
+    """Return the target of topics of a cluster of RocketMQ."""
+    return NamesrvTarget(Endpoint(name_servers=tuple(cluster.addresses), **settings), topics)
+
+
 def register(table, name, address):
     """Register a broker for as long as its name is not disconnected."""
     table.register(Registration("c", name, 0, address, 1, ()), name)
@@ -124,9 +170,13 @@ TRANSPORTS = {
     "path": path_transport,
     "endpoint": endpoint_transport,
     "cluster": cluster_transport,
+    "rocketmq": rocketmq_transport,
 }
+WRITABLE = ["path", "endpoint", "cluster"]
+"""The transports with exactly-once writes, and look-ups."""
+
 OF_ONE_BROKER = ["path", "endpoint"]
-UNRELIABLE = ["endpoint", "cluster"]
+UNRELIABLE = ["endpoint", "cluster", "rocketmq"]
 """The transports that can lose calls."""
 
 

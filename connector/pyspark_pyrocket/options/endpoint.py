@@ -3,7 +3,16 @@
 import re
 from dataclasses import dataclass, fields
 
-from pyspark_pyrocket.options.option import ALL, TEXT, Kind, Option, boolean, duration, invalid
+from pyspark_pyrocket.options.option import (
+    ALL,
+    READS,
+    TEXT,
+    Kind,
+    Option,
+    boolean,
+    duration,
+    invalid,
+)
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
@@ -22,7 +31,26 @@ def _parse_addresses(option: str, text: str) -> tuple[str, ...]:
     return addresses
 
 
+def _parse_name_servers(option: str, text: str) -> tuple[str, ...]:
+    return _parse_addresses(option, text.replace(";", ","))
+
+
+def _parse_broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for part in re.split("[;,]", text):
+        name, equals, address = part.strip().partition("=")
+        if not name or not equals:
+            raise invalid(option, text, "Write broker-a=host:10911; several with commas.")
+        found += [(name, each) for each in _parse_addresses(option, address)]
+    return tuple(found)
+
+
 ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresses, ())
+
+NAME_SERVERS: Kind[tuple[str, ...]] = Kind("host:port[;host:port]", _parse_name_servers, ())
+BROKER_ADDRESSES: Kind[tuple[tuple[str, str], ...]] = Kind(
+    "name=host:port[,name=host:port]", _parse_broker_addresses, ()
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -32,6 +60,7 @@ class Endpoint:
 
     addresses: the addresses of one broker, in the order in which they are tried, or those of name
         servers.
+    name_servers, broker_addresses: those of a cluster of RocketMQ.
     timeout_ms: the timeout of one call, including its retries.
     ca, secret_key_file: paths on each machine.
     """
@@ -43,6 +72,23 @@ class Endpoint:
         "The address of a broker (`pyrocket broker`) that serves the store, instead of `path`; "
         "several addresses of the same broker are tried in order. Or the addresses of name servers "
         "(`pyrocket nameserver`): then the topics of all registered brokers are read.",
+    ).field()
+    name_servers: tuple[str, ...] = Option(
+        "namesrv",
+        READS,
+        NAME_SERVERS,
+        "The addresses of the name servers of a cluster of Apache RocketMQ 4.9 or 5, instead of "
+        "`path` and `endpoint`; see [CLUSTER.md](CLUSTER.md). The options `endpoint.*`, `accessKey`"
+        ", `secretKey` and `secretKeyFile` apply to its servers, too.",
+        instead="A cluster of RocketMQ can only be read so far. Write to a store of pyrocket with "
+        "'path' or 'endpoint'.",
+    ).field()
+    broker_addresses: tuple[tuple[str, str], ...] = Option(
+        "brokerAddresses",
+        READS,
+        BROKER_ADDRESSES,
+        "With `namesrv`: the addresses of brokers by name, instead of the registered ones, where "
+        "these cannot be reached from here, such as those of containers.",
     ).field()
     timeout_ms: int = Option(
         "endpoint.timeout",

@@ -25,9 +25,8 @@ TABLE_OPTIONS_ARE_LOST = (
     "SELECT ... FROM t WITH (path = '...', topic = '...')."
 )
 
-ENDPOINT = "endpoint"
-
-_LATER = ("namesrv",)
+SERVERS = ("endpoint", "namesrv")
+"""The options that name servers instead of a directory."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,18 @@ class Request:
 
 
 def split_target(request: Request) -> tuple[str, dict[str, str]]:
-    """Return the absolute path of the store, empty with an endpoint, and the other options."""
+    """Return the absolute path of the store, empty with servers, and the other options."""
     rest = dict(request.options)
     path = _one_path(rest)
-    _refuse_later_targets(rest)
-    if any(name.lower() == ENDPOINT for name in rest):
-        if path:
-            raise conflict(
-                f"Both the path {path!r} and an 'endpoint' are given.",
-                "Keep 'endpoint' to go through the broker, 'path' to open the directory.",
-            )
+    servers = [name.lower() for name in rest if name.lower() in SERVERS]
+    if len(servers) > 1 or (servers and path):
+        both = [*servers, f"path {path!r}"] if path else servers
+        raise conflict(
+            f"Several targets are given: {' and '.join(both)}.",
+            "Keep 'endpoint' to go through the broker, 'namesrv' to read a cluster of RocketMQ,"
+            " or 'path' to open the directory.",
+        )
+    if servers:
         return "", rest
     return absolute_path(path or request.default_store, request.directory), rest
 
@@ -64,7 +65,7 @@ def absolute_path(path: str, directory: str) -> str:
         raise OptionError(
             "No store is named.",
             remedy="Set the option 'path', the environment variable PYROCKET_STORE, or the "
-            "option 'endpoint'. " + TABLE_OPTIONS_ARE_LOST,
+            "option 'endpoint' or 'namesrv'. " + TABLE_OPTIONS_ARE_LOST,
             code="OPTION_MISSING",
         )
     return os.path.abspath(os.path.join(directory, local_path(path)))
@@ -87,15 +88,3 @@ def _pop(options: dict[str, str], wanted: str, default: str) -> str:
     for name in [name for name in options if name.lower() == wanted]:
         default = options.pop(name)
     return default
-
-
-def _refuse_later_targets(options: dict[str, str]) -> None:
-    for name in options:
-        if name.lower() in _LATER:
-            raise OptionError(
-                f"Option {name!r} is not supported yet: RocketMQ's own name servers have another"
-                " protocol.",
-                remedy="Name the directory of a store with 'path', or its broker or name servers of"
-                " pyrocket with 'endpoint'.",
-                code="OPTION_UNSUPPORTED",
-            )

@@ -49,6 +49,7 @@ def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
     asked = [
         (Capability.LOOKUP, "keys", bool(options.lookup.keys)),
         (Capability.LOOKUP, "msgId", bool(options.lookup.ids)),
+        (Capability.LOOKUP, "badRecordsTopic", bool(options.payload.bad_topic)),
         (Capability.VIEWS, "view", options.view != MESSAGES),
         (Capability.GROUPS, "group", starts or ends),
         (Capability.GROUPS, "commitToGroup", bool(options.progress.commit_to)),

@@ -54,7 +54,7 @@ class ClusterSource:
             return source.within(seconds, lock=lock)
 
         sources = {name: limited(one) for name, one in self._sources.items()}
-        return ClusterSource(self._target, sources, lambda name: limited(self._find(name)))
+        return type(self)(self._target, sources, lambda name: limited(self._find(name)))
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
         """Return the source of each broker; wait for `expected` brokers that are missing."""
@@ -101,7 +101,9 @@ class ClusterSource:
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError, which names the first broker's nearest."""
         found = self.topics()
-        return found[name] if name in found else next(iter(self._sources.values())).topic(name)
+        if name in found:
+            return found[name]
+        return next(iter(self._sources.values())).topic(name)
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         return self._by_topic(topics, lambda one, some: one.bounds(some))

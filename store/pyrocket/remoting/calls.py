@@ -55,6 +55,10 @@ class ServerCall(Generic[_Value]):
             raise unreadable(self.asked, place) from error
 
 
+Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
+"""Makes calls at a server in one flight, and returns their values in the same order."""
+
+
 def ask(
     server: ConnectionPool, calls: Sequence[ServerCall[_Value]], seconds: float
 ) -> list[_Value]:

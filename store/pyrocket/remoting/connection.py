@@ -152,12 +152,16 @@ class RemotingConnection:
 
 
 class ConnectionPool:
-    """The connections to one server. Safe to share between threads, and across a fork."""
+    """The connections to one server. Safe to share between threads, and across a fork.
+
+    Attributes:
+        lost: How many connections were closed early or by the server, which may have restarted.
+    """
 
     def __init__(self, address: str, security: Security, name: str = "server") -> None:
         """`name` says what the server is, for errors: `broker broker-a`."""
         self.address, self.place = address, f"the RocketMQ {name} at {address}"
-        self._security = security
+        self._security, self.lost = security, 0
         self._lock = threading.Lock()
         self._unused: list[RemotingConnection] = []
         self._pid = os.getpid()
@@ -201,14 +205,17 @@ class ConnectionPool:
                 connection = self._unused.pop()
                 if is_mine and connection.is_idle:
                     return connection
+                self.lost += 1
                 connection.close()
         return None
 
     def _put(self, connection: RemotingConnection) -> None:
         with self._lock:
-            if len(self._unused) < _KEPT and connection.is_idle:
+            is_idle = connection.is_idle
+            if len(self._unused) < _KEPT and is_idle:
                 self._unused.append(connection)
                 return
+            self.lost += not is_idle
         connection.close()
 
 

@@ -70,7 +70,7 @@ def test_all_options_are_listed_if_no_name_is_similar(typed):
     remedy = refused(typed).remedy
     assert remedy.startswith("Remove it.")
     assert "Did you mean" not in remedy
-    assert f"{EVERY} stream query: path, endpoint, endpoint.timeout, " in remedy
+    assert f"{EVERY} stream query: path, endpoint, namesrv, " in remedy
 
 
 def test_no_option_is_suggested_for_header():

@@ -2,7 +2,7 @@
 
 import pytest
 from pyrocket.errors import OptionError
-from pyspark_pyrocket.options.endpoint import ADDRESSES
+from pyspark_pyrocket.options.endpoint import ADDRESSES, BROKER_ADDRESSES, NAME_SERVERS
 from pyspark_pyrocket.options.target import Request, absolute_path, split_target
 
 
@@ -52,12 +52,24 @@ def test_a_missing_target_explains_the_create_table_trap(options):
     assert info.value.code == "OPTION_MISSING"
 
 
-@pytest.mark.parametrize("options", [{}, {"path": "/a"}])
-def test_a_name_server_as_a_target_is_not_supported_yet(options):
-    with pytest.raises(OptionError, match="'namesrv' is not supported yet") as info:
-        target(default_store="/b", **options, namesrv="localhost:9876")
-    assert info.value.code == "OPTION_UNSUPPORTED"
-    assert "'endpoint'" in info.value.remedy
+@pytest.mark.parametrize("more", [{"path": "/a"}, {"endpoint": "localhost:8081"}])
+def test_name_servers_override_the_environment_and_exclude_other_targets(more):
+    assert target(default_store="/b", NameSrv="h:9876") == ""
+    with pytest.raises(OptionError, match="namesrv") as info:
+        target(namesrv="h:9876", **more)
+    assert info.value.code == "OPTION_CONFLICT"
+
+
+def test_name_servers_and_addresses_of_brokers():
+    assert NAME_SERVERS.parse("namesrv", "h1:9876; h2:9876,[::1]:9") == (
+        *("h1:9876", "h2:9876"),
+        "[::1]:9",
+    )
+    parsed = BROKER_ADDRESSES.parse("brokerAddresses", "broker-a=h:10911, b=h:10921")
+    assert parsed == (("broker-a", "h:10911"), ("b", "h:10921"))
+    for text in ("h:10911", "a=h", "=h:1", ""):
+        with pytest.raises(OptionError):
+            BROKER_ADDRESSES.parse("brokerAddresses", text)
 
 
 def test_an_endpoint_overrides_the_environment_and_excludes_a_path():

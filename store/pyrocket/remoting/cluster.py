@@ -1,0 +1,151 @@
+"""The brokers of a cluster: their addresses, and calls that are repeated while one restarts."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from pyrocket.errors import BrokerBusyError, TransportError
+from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.connection import ConnectionPool
+from pyrocket.remoting.name_servers import ROUTE_S, NameServers
+from pyrocket.remoting.routes import BrokerAddresses, TopicRouteData
+from pyrocket.remoting.security import Security
+
+ATTEMPT_S = 15.0
+"""The longest wait for the answer to one attempt of a call."""
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
+_MASTER = 0
+
+_Value = TypeVar("_Value")
+
+
+def repeated(work: Callable[[float], _Value], seconds: float) -> _Value:
+    """Return the result of `work`, which is called with the longest time of an attempt.
+
+    It is called again after a TransportError whose call can be repeated and after a
+    BrokerBusyError, until `seconds` have passed.
+    """
+    end, pause = time.monotonic() + seconds, _FIRST_PAUSE_S
+    while True:
+        try:
+            return work(min(max(end - time.monotonic(), pause), ATTEMPT_S))
+        except (TransportError, BrokerBusyError) as error:
+            is_safe = not isinstance(error, TransportError) or error.repeat_is_safe
+            if not is_safe or time.monotonic() + pause > end:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE_S)
+
+
+class RocketMQCluster:
+    """Calls the name servers and the masters of a cluster. Safe to share between threads."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        security: Security,
+        *,
+        broker_addresses: Mapping[str, str] | None = None,
+    ) -> None:
+        """Connect when it is first used. The arguments are those of NameServers."""
+        self._names = NameServers(addresses, security, broker_addresses=broker_addresses)
+        self._security = security
+        self._live: dict[str, BrokerAddresses] = {}
+        self._pools: dict[str, ConnectionPool] = {}
+        self._topics: tuple[float, list[str]] = -math.inf, []
+
+    def routes(
+        self, topics: Collection[str], seconds: float, *, fresh: bool = False
+    ) -> dict[str, TopicRouteData]:
+        """Return the routes of topics, at most 30 s old; those without a route are left out."""
+        found = repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
+        for route in found.values():
+            self._live = {**route.brokers, **self._live}
+        return found
+
+    def topic_names(self, seconds: float) -> list[str]:
+        """Return the names of all topics with a route, as of the last 30 s."""
+        asked_at, topics = self._topics
+        if time.monotonic() - asked_at >= ROUTE_S:
+            topics = repeated(self._names.topics, seconds)
+            self._topics = time.monotonic(), topics
+        return topics
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the route of a topic that a broker does not have."""
+        self._names.forget(topic)
+
+    def first_broker(self, seconds: float) -> str:
+        """Return the first name of a live broker. Raises TransportError if there is none."""
+
+        def found(left: float) -> str:
+            live = self._names.brokers(left)
+            if not live:
+                raise TransportError(
+                    f"{self._names.place} knows no broker.",
+                    remedy="Start a broker; brokers register every 30 s.",
+                    repeat_is_safe=True,
+                )
+            return min(live)
+
+        return repeated(found, seconds)
+
+    def broker(self, name: str, seconds: float) -> BrokerAddresses:
+        """Return a live broker, also one that has just started.
+
+        Raises TransportError if name servers do not know it after `seconds`.
+        """
+
+        def found(left: float) -> BrokerAddresses:
+            if name not in self._live:
+                self._live = self._names.brokers(left)
+            if name not in self._live:
+                raise TransportError(
+                    f"{self._names.place} knows no broker {name}.",
+                    remedy="Start the broker. If it has left the cluster for good, name it in the"
+                    " option removedBrokers.",
+                    repeat_is_safe=True,
+                )
+            return self._live[name]
+
+        return repeated(found, seconds)
+
+    def pool(self, name: str, seconds: float) -> ConnectionPool:
+        """Return the connections to the master of a broker. Raises TransportError."""
+        broker = self.broker(name, seconds)
+        address = broker.addresses.get(_MASTER)
+        if address is None:
+            self.lost(name)
+            raise TransportError(
+                f"the broker {name} has no live master.",
+                remedy="Start it; slaves are not read.",
+                repeat_is_safe=True,
+            )
+        known = self._pools.get(name)
+        if known is None or known.address != address:
+            self._pools[name] = known = ConnectionPool(address, self._security, f"broker {name}")
+        return known
+
+    def lost(self, name: str) -> None:
+        """Ask for the address of a broker again, because it may have moved."""
+        self._live = {other: each for other, each in self._live.items() if other != name}
+
+    def ask(self, name: str, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
+        """Make calls at a broker in one flight, and return their values in the same order."""
+
+        def answered(left: float) -> list[_Value]:
+            try:
+                return ask(self.pool(name, left), calls, left)
+            except TransportError:
+                self.lost(name)
+                raise
+
+        return repeated(answered, seconds) if calls else []
+
+    def close(self) -> None:
+        """Close all connections; later calls open new ones."""
+        self._names.close()
+        for pool in self._pools.values():
+            pool.close()

@@ -1,0 +1,116 @@
+"""Samples of queues: the last messages before an offset.
+
+They give the mark of the log, and the mean size of messages. A sample is a function of the queue
+and the offset alone, so that a plan that is repeated later has the same sizes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyrocket.formats.checksum import crc32
+from pyrocket.formats.record import HEADER_BYTES, follow
+from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.remoting.calls import Ask
+from pyrocket.remoting.messages import PullAnswer, pull
+from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
+
+_MESSAGES = 8
+_NO_BYTES = 1
+_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The last messages before an offset: their mean size, and the mark of the newest one."""
+
+    mean_bytes: int = _NO_BYTES
+    mark: LogMark | None = None
+
+
+class Samples:
+    """The samples of the queues of a broker; those of the last offsets are remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[MessageQueue, int], Sample] = {}
+
+    def before(
+        self, offsets: Collection[tuple[MessageQueue, int]], ask: Ask
+    ) -> dict[tuple[MessageQueue, int], Sample]:
+        """Return the samples before these offsets: one flight, or two if messages have expired."""
+        known = self._known
+        starts = {(queue, end): max(end - _MESSAGES, 0) for queue, end in offsets}
+        wanted = [key for key in starts if key not in known]
+        while wanted:
+            calls = [
+                pull(queue.topic, queue.queue_id, starts[queue, end], end - starts[queue, end])
+                for queue, end in wanted
+            ]
+            answers = dict(zip(wanted, ask(calls), strict=True))
+            wanted = []
+            for key, answer in answers.items():
+                if starts[key] < answer.minimum < key[1]:
+                    starts[key] = answer.minimum
+                    wanted.append(key)
+                else:
+                    known[key] = _sample(answer, key[1])
+        found = {key: known[key] for key in offsets}
+        if len(known) > _KEPT:
+            self._known = dict(found)
+        return found
+
+
+def _sample(answer: PullAnswer, end: int) -> Sample:
+    """Return the sample in an answer, which is without records if they have expired."""
+    starts, reached = follow(answer.records, 0)
+    if not starts:
+        return Sample()
+    last = slice(starts[-1], reached)
+    for start, until in zip(reversed(starts), reversed([*starts[1:], reached]), strict=True):
+        last = slice(start, until)
+        if decode_record(bytes(answer.records[last])).queue_offset < end:
+            break
+    return Sample(max(reached // len(starts), _NO_BYTES), mark_of(bytes(answer.records[last])))
+
+
+def mark_of(record: bytes) -> LogMark:
+    """Return the mark of a record."""
+    decoded = decode_record(record)
+    return LogMark(decoded.physical_offset, decoded.store_timestamp, crc32(record[:HEADER_BYTES]))
+
+
+def first_since(
+    times_ms: Mapping[MessageQueue, int],
+    guesses: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, QueueOffsets],
+    ask: Ask,
+) -> dict[MessageQueue, int]:
+    """Return the first offset of each queue stored at or after its time, or the end.
+
+    Brackets the offset with single messages, first at the guess and before it: one flight for each
+    step, for all queues.
+    """
+    low = {queue: bounds[queue].minimum for queue in guesses}
+    high = {queue: bounds[queue].maximum for queue in guesses}
+    at = {queue: min(max(guess, low[queue]), high[queue] - 1) for queue, guess in guesses.items()}
+    beside = set(at)
+    while wanted := [queue for queue in at if low[queue] < high[queue]]:
+        calls = [pull(queue.topic, queue.queue_id, at[queue], 1) for queue in wanted]
+        for queue, answer in zip(wanted, ask(calls), strict=True):
+            record = _first(answer)
+            if record is not None and record.store_timestamp < times_ms[queue]:
+                low[queue] = min(record.queue_offset + 1, high[queue])
+                near = low[queue]
+            else:
+                high[queue] = at[queue]
+                near = high[queue] - 1
+            middle = (low[queue] + high[queue]) // 2
+            is_near = queue in beside and low[queue] <= near < high[queue]
+            at[queue] = near if is_near else middle
+            beside.discard(queue)
+    return low
+
+
+def _first(answer: PullAnswer) -> Record | None:
+    starts, reached = follow(answer.records, 0)
+    ends = [*starts[1:], reached]
+    return decode_record(bytes(answer.records[starts[0] : ends[0]])) if starts else None

@@ -1,0 +1,394 @@
+"""Reads topics at one broker of a cluster, as `SourceCalls` promises it."""
+
+import time
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeVar
+
+from pyrocket.base.clock import system_clock
+from pyrocket.errors import OffsetOutOfRangeError, TopicNotFoundError, TransportError
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
+from pyrocket.formats.record_slice import RecordSlice
+from pyrocket.remoting.bounds import topic_bounds
+from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.groups import commit_offsets, committed_offsets, create_if_missing
+from pyrocket.remoting.joined import read_together
+from pyrocket.remoting.messages import message_at, pull
+from pyrocket.remoting.offsets import offset_near
+from pyrocket.remoting.pulls import PullSettings
+from pyrocket.remoting.records import read_range
+from pyrocket.remoting.samples import Samples, first_since, mark_of
+from pyrocket.values.admin import TopicConfig
+from pyrocket.values.message import (
+    ByteSpan,
+    LogMark,
+    MessageQueue,
+    QueueOffsets,
+    QueueRange,
+    SourceIdentity,
+)
+from pyrocket.values.source import ReadPlan
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+IDLE_S = 0.1
+"""The least time between two looks for new messages while a query is idle."""
+
+_PAUSE_S = 0.2
+
+_Value = TypeVar("_Value")
+_TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The ranges of the queues of some topics; `at` is on the monotonic clock."""
+
+    bounds: _TopicBounds
+    at: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class _Memory:
+    """What a source remembers.
+
+    Attributes:
+        planned: The topics of the last plan.
+        look: The last look for new messages, until a plan uses it.
+        samples: The samples of queues.
+    """
+
+    planned: tuple[str, ...] = ()
+    look: _Look | None = None
+    samples: Samples = field(default_factory=Samples)
+
+
+class RocketMQSource:
+    """Reads topics at one broker, and commits for consumer groups. Safe to share between threads.
+
+    Whether a topic is gone is only what the broker says: a route may be missing for other reasons.
+    """
+
+    def __init__(
+        self,
+        cluster: RocketMQCluster,
+        broker: str,
+        topics: Collection[str],
+        seconds: float = 30.0,
+    ) -> None:
+        """`topics` are those that are read; `seconds` is the deadline of each call."""
+        self.cluster, self.broker, self.seconds = cluster, broker, seconds
+        self._read, self._memory = tuple(topics), _Memory()
+
+    def limited(self, seconds: float) -> "Self":
+        """Return a source that shares everything with this one, and has another deadline."""
+        limited = copy(self)
+        limited.seconds = seconds
+        return limited
+
+    def _ask(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
+        return self.cluster.ask(self.broker, calls, self.seconds)
+
+    # The store and its topics
+
+    def identities(self) -> dict[str, SourceIdentity]:
+        """Return the name of the cluster as the id of the store: a broker has no other one."""
+        cluster = self.cluster.broker(self.broker, self.seconds).cluster
+        return {self.broker: SourceIdentity(store=f"rocketmq:{cluster}", epoch=0)}
+
+    def now_ms(self) -> int:
+        """Return the time of this machine."""
+        return system_clock()
+
+    def is_recovering(self) -> bool:
+        """Return False: a broker recovers its store before it serves clients."""
+        return False
+
+    def deliver_due(self) -> bool:
+        """Return False: a broker delivers delayed messages itself."""
+        return False
+
+    def version(self) -> Hashable:
+        """Return the ranges of the queues, which the next plan uses.
+
+        While no plan uses them, the broker is asked ten times a second at most, so that this call
+        pauses.
+        """
+        memory = self._memory
+        if memory.look is not None:
+            time.sleep(max(memory.look.at + IDLE_S - time.monotonic(), 0))
+        memory.look = look = _Look(self._bounds(memory.planned or self._read))
+        return tuple(
+            (topic, *map(tuple, (has or {}).items())) for topic, has in look.bounds.items()
+        )
+
+    def wait_for_change(self, version: Hashable, seconds: float) -> bool:
+        """Return False immediately: `version` waits."""
+        return False
+
+    def plan(self, topics: Collection[str]) -> ReadPlan:
+        """Return what a micro-batch needs: one flight, or none after `version`."""
+        memory, wanted = self._memory, tuple(dict.fromkeys((*self._read, *topics)))
+        look, memory.look = memory.look, None
+        is_new = look is not None and look.bounds.keys() >= {*wanted}
+        if look is None or not is_new or time.monotonic() - look.at > IDLE_S:
+            look = _Look(self._bounds(wanted))
+        memory.planned = wanted
+        configs = self._configs(wanted)
+        store = self.identities()[self.broker].store
+        pool = self.cluster.pool(self.broker, self.seconds)
+        return ReadPlan(
+            broker=self.broker,
+            store=store,
+            epoch=0,
+            run=f"{pool.address} {pool.lost}",
+            topics=[configs[topic] for topic, has in look.bounds.items() if has is not None],
+            bounds=_by_queue(self.broker, look.bounds),
+        )
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return those of the read topics that the broker has by their routes."""
+        return self._configs((*self._read, *self._memory.planned))
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError."""
+        configs = self._configs([name])
+        if name not in configs:
+            near = get_close_matches(name, self.cluster.topic_names(self.seconds), 1)
+            raise TopicNotFoundError(
+                f"there is no topic {name!r}, or no live broker has it.",
+                remedy=f"Did you mean {near[0]!r}?"
+                if near
+                else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
+            )
+        return configs[name]
+
+    def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:
+        routes = self.cluster.routes(topics, self.seconds, fresh=fresh)
+        return {
+            topic: found.queues[self.broker]
+            for topic, found in routes.items()
+            if self.broker in found.queues
+        }
+
+    # Offsets
+
+    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the range of each read queue of the topics."""
+        return _by_queue(self.broker, self._bounds(topics))
+
+    def _bounds(self, topics: Collection[str]) -> _TopicBounds:
+        """Return the ranges of topics; None for those that the broker says it does not have."""
+        configs = self._configs(topics)
+        found = topic_bounds(self._ask, {topic: configs.get(topic) for topic in topics})
+        for topic in [topic for topic, has in found.items() if has is None and topic in configs]:
+            self.cluster.forget_topic(topic)
+        new = [topic for topic, has in found.items() if has is not None and topic not in configs]
+        if new:
+            configs = self._configs(new, fresh=True)
+            if missing := [topic for topic in new if topic not in configs]:
+                raise TransportError(
+                    f"the name servers have no route of {missing[0]!r} to the broker"
+                    f" {self.broker}, which has the topic.",
+                    remedy="Brokers register every 30 s; if that does not help, see the log of the"
+                    " broker.",
+                    repeat_is_safe=True,
+                )
+            found |= topic_bounds(self._ask, {topic: configs[topic] for topic in new})
+        return found
+
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of queues; (0, 0) for those that cannot be read."""
+        found = self.bounds(dict.fromkeys(queue.topic for queue in queues))
+        return {queue: found.get(queue, QueueOffsets(0, 0)) for queue in queues}
+
+    def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return nothing: a broker does not let former read queues be read."""
+        return {}
+
+    def truncations(
+        self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """Return nothing: a broker does not say what it has lost; see `holds`."""
+        return {}
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the first offset of each queue stored at or after its time, or the end.
+
+        The broker's own answer is only a guess: see `offset_near`.
+        """
+        bounds = self.queue_bounds(times_ms)
+        filled = [queue for queue, has in bounds.items() if has.minimum < has.maximum]
+        guesses = self._ask(
+            [offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled]
+        )
+        found = first_since(times_ms, dict(zip(filled, guesses, strict=True)), bounds, self._ask)
+        return {queue: found.get(queue, has.maximum) for queue, has in bounds.items()}
+
+    # Marks and sizes
+
+    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets; None if there is none."""
+        keys = [(queue, at) for queue, at in offsets.items() if at > 0]
+        samples = self._memory.samples.before(keys, self._ask)
+        marks = [each.mark for each in samples.values() if each.mark is not None]
+        return max(marks, key=lambda mark: mark.log_offset, default=None)
+
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message.
+
+        If it has another one there or none, but still has an older one, it has lost it. None if it
+        may have expired.
+        """
+        topics = self._memory.planned or self._read
+        (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
+        if record is not None and mark_of(record) == mark:
+            return True
+        has = self.bounds(topics)
+        filled = [(queue, at.minimum) for queue, at in has.items() if at.minimum < at.maximum]
+        oldest = self._ask([pull(queue.topic, queue.queue_id, at, 1) for queue, at in filled])
+        offsets = [mark_of(bytes(each.records)).log_offset for each in oldest if each.records]
+        return False if any(at <= mark.log_offset for at in offsets) else None
+
+    def _mean_bytes(self, ranges: Collection[QueueRange]) -> dict[QueueRange, int]:
+        """Return the mean size of the last messages of each range, by which its size is estimated.
+
+        It depends on nothing else, so that a replay gets the same tasks.
+        """
+        keys = {each: (each.queue, each.end) for each in ranges if each.rows > 0}
+        samples = self._memory.samples.before(keys.values(), self._ask)
+        return {each: samples[keys[each]].mean_bytes if each in keys else 0 for each in ranges}
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
+        """Return estimates, with places as if the log had one range after the other."""
+        means = self._mean_bytes(ranges)
+        counts = [each.rows * means[each] for each in ranges]
+        return [
+            ByteSpan(end - count, end, count)
+            for count, end in zip(counts, accumulate(counts), strict=True)
+        ]
+
+    def split_at_bytes(
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
+    ) -> list[list[tuple[int, int]]]:
+        """Split ranges as if all messages of a range had its mean size."""
+        means = self._mean_bytes([each for each, _ in splits])
+        found = []
+        for each, marks in splits:
+            mean = means[each]
+            rows = [min(mark // mean, each.rows) if mean else 0 for mark in marks]
+            found.append([(each.start + count, count * mean) for count in rows])
+        return found
+
+    # Groups
+
+    def committed(
+        self, group: str, topics: Collection[str] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group, by default in the topics that are read."""
+        queues = self.bounds(self._read if topics is None else topics)
+        return committed_offsets(self._ask, group, queues)
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets; return those in these topics. Creates a missing group.
+
+        Not atomic: after an error, some queues may have the new offsets.
+        """
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in offsets) or self._read)
+        if not offsets:
+            for queue, has in [*bounds.items()][:1]:
+                create_if_missing(self._ask, group, queue, has.maximum)
+            return {}
+        before = committed_offsets(self._ask, group, bounds)
+        ends = {
+            queue: min(at, bounds[queue].maximum)
+            for queue, at in offsets.items()
+            if queue in bounds
+        }
+        moved = {queue: at for queue, at in ends.items() if backwards or at > before.get(queue, -1)}
+        commit_offsets(self._ask, group, moved, before)
+        return {**before, **moved}
+
+    # Messages
+
+    def slices(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield raw records, range after range; resumes after a lost connection."""
+        tally = tally or ScanTally()
+        bounds = self.queue_bounds([each.queue for each in ranges])
+        for each in ranges:
+            _check_range(each, bounds[each.queue])
+            yield from self._range(each, where or EVERYTHING, tally)
+
+    def _range(
+        self, whole: QueueRange, where: MessageFilter, tally: ScanTally
+    ) -> Iterator[RecordSlice]:
+        left, end = whole, time.monotonic() + self.seconds
+        while left.rows:
+            before = tally.entries
+            try:
+                pool = self.cluster.pool(self.broker, self.seconds)
+                yield from read_range(
+                    pool, left, _pulls(where, self.seconds), where=where, tally=tally
+                )
+                return
+            except TransportError as error:
+                self.cluster.lost(self.broker)
+                done = tally.entries - before
+                if done:
+                    left = replace(left, start=left.start + done)
+                    end = time.monotonic() + self.seconds
+                elif error.code != TransportError.default_code or time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE_S)
+
+    def joined_slice(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> RecordSlice | None:
+        """Return small ranges of one topic as one slice; None if each has to be read alone."""
+        where = where or EVERYTHING
+        settings = _pulls(where, self.seconds)
+        return read_together(ranges, self._ask, settings, where, tally or ScanTally())
+
+    def close(self) -> None:
+        """Do nothing: the connections belong to the cluster."""
+
+
+def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
+    return {
+        MessageQueue(topic, broker, queue_id): has
+        for topic, queues in bounds.items()
+        for queue_id, has in (queues or {}).items()
+    }
+
+
+def _pulls(where: MessageFilter, seconds: float) -> PullSettings:
+    """Return how messages are pulled: tags are also selected by the broker."""
+    tags = " || ".join(sorted(where.tags)) if where.tags else "*"
+    return PullSettings(tags=tags, seconds=min(seconds, ATTEMPT_S))
+
+
+def _check_range(each: QueueRange, has: QueueOffsets) -> None:
+    """Raise OffsetOutOfRangeError: a pull after the end would wait for messages."""
+    if each.rows and not has.minimum <= each.start <= each.end <= has.maximum:
+        raise OffsetOutOfRangeError(
+            f"{each.queue} of the broker {each.queue.broker} has the messages"
+            f" [{has.minimum}, {has.maximum}); [{each.start}, {each.end}) was requested.",
+            remedy="The messages have expired, or the broker has lost them.",
+        )

@@ -1,0 +1,186 @@
+"""What is special about a cluster of RocketMQ: flights, what counts as lost, what is refused."""
+
+import pytest
+from pyrocket import Message
+from pyrocket.errors import DataLossError, OptionError, TopicNotFoundError, TransportError
+from pyspark_pyrocket import DefaultSource
+from pyspark_pyrocket.columns.messages import default_columns
+from support.rocketmq_cluster import rocketmq
+from support.transports import namesrv_target
+
+SCHEMA = default_columns(kafka=False, headers=False, text=False)
+QUEUES = 4
+
+
+@pytest.fixture(params=["4.9", "5.5"])
+def made(request, tmp_path):
+    with rocketmq(tmp_path, version=request.param, brokers=("broker-a", "broker-b")) as made:
+        for broker in made.brokers:
+            broker.store.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
+        send(made)
+        yield made
+        namesrv_target(made).close_source()
+
+
+def send(made, topic="t"):
+    for broker in made.brokers:
+        for queue in range(QUEUES):
+            broker.store.append(Message(topic=topic, body=b"x", queue_id=queue))
+
+
+def options(made, **more):
+    servers = ";".join(made.addresses)
+    return {"namesrv": servers, "topic": "t", "startingOffsets": "earliest", **more}
+
+
+def reader_of(made, **more):
+    return DefaultSource(options(made, **more)).streamReader(SCHEMA)
+
+
+def rows(reader, start, end):
+    tasks = reader.partitions(start, end)
+    return sum(batch.num_rows for task in tasks for batch in reader.read(task))
+
+
+def sources(made, *topics):
+    return namesrv_target(made, *topics).open_source().by_broker()
+
+
+def test_a_micro_batch_waits_twice_for_all_brokers(made):
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    start = reader.latestOffset(start, None)
+    flights = []
+    for _ in range(3):
+        send(made)
+        for broker in made.brokers:
+            broker.delay_s = 0.05
+        made.flights = 0
+        end = reader.latestOffset(start, None)
+        assert end != start
+        reader.partitions(start, end)
+        for broker in made.brokers:
+            broker.reset()
+        flights.append(made.flights)
+        assert rows(reader, start, end) == 2 * QUEUES
+        start = end
+    # On a busy machine, calls that are made at the same time may not overlap.
+    assert min(flights) == 2
+    reader.stop()
+
+
+def test_an_idle_query_asks_ten_times_a_second(made):
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    start = reader.latestOffset(start, None)
+    for broker in made.brokers:
+        broker.reset()
+    for _ in range(5):
+        assert reader.latestOffset(start, None) == start
+    assert [len(broker.requests) for broker in made.brokers] == [5, 5]
+    reader.stop()
+
+
+def test_a_dead_broker_and_an_empty_name_server_are_no_loss(made):
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    reader.stop()
+    made.brokers[1].kill()
+    again = reader_of(made, **{"endpoint.timeout": "1s"})
+    with pytest.raises(TransportError, match=r"no broker broker-b.*removedBrokers"):
+        again.latestOffset(start, None)
+    again.stop()
+    made.name_servers[0].forget()
+    again = reader_of(made, **{"endpoint.timeout": "1s"})
+    with pytest.raises(TransportError, match="no broker"):
+        again.latestOffset(start, None)
+    again.stop()
+    made.brokers[0].register()
+    made.brokers[1].start()
+    send(made)
+    again = reader_of(made)
+    assert rows(again, start, again.latestOffset(start, None)) == 2 * QUEUES
+    again.stop()
+
+
+def test_a_topic_that_its_brokers_no_longer_have_was_deleted(made):
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    for broker in made.brokers:
+        broker.store.topics.delete("t")
+    with pytest.raises(DataLossError, match="TOPIC_DELETED"):
+        reader.latestOffset(start, None)
+    reader.stop()
+
+
+def test_a_mark_that_the_log_has_lost(made):
+    source = sources(made, "t")["broker-a"]
+    mark = source.mark({queue: has.maximum for queue, has in source.bounds(["t"]).items()})
+    assert source.holds(mark) is True
+    later = type(mark)(mark.log_offset + 10_000, mark.store_timestamp, mark.header_crc)
+    assert source.holds(later) is False
+    expired = type(mark)(-1, mark.store_timestamp, mark.header_crc)
+    assert source.holds(expired) is None
+
+
+def test_queues_that_can_only_be_read_are_read(made):
+    for broker in made.brokers:
+        broker.store.topics.update("t", write_queues=1)
+    found = sources(made, "t")["broker-a"].bounds(["t"])
+    assert [(q.queue_id, has.maximum) for q, has in found.items()] == [(n, 1) for n in range(4)]
+
+
+def test_an_offset_by_time_is_exact(made):
+    broker = made.brokers[0]
+    for _ in range(40):
+        broker.store.append(Message(topic="t", body=b"x", queue_id=0))
+    source = sources(made, "t")["broker-a"]
+    (queue, has), *_ = source.bounds(["t"]).items()
+    times = [broker._stored_at("t", 0, at) for at in range(has.maximum)]
+    for time_ms in {times[0], times[20], times[-1]}:
+        assert source.offsets_at({queue: time_ms}) == {queue: times.index(time_ms)}
+    assert source.offsets_at({queue: times[-1] + 1}) == {queue: has.maximum}
+
+
+def test_a_pattern_reads_topics_of_users(made):
+    for broker in made.brokers:
+        broker.store.topics.create("u", read_queues=QUEUES, write_queues=QUEUES)
+    send(made, "u")
+    given = options(made, subscribePattern=".*")
+    del given["topic"]
+    tasks = DefaultSource(given).reader(SCHEMA).partitions()
+    assert {each.queue.topic for task in tasks for each in task.work.ranges} == {"t", "u"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("view", "scheduled"), ("keys", "k"), ("msgId", "0"), ("badRecordsTopic", "bad")],
+)
+def test_what_a_cluster_cannot_give_is_refused(made, option, value):
+    more = {"valueFormat": "json", "valueSchema": "a INT"} if option == "badRecordsTopic" else {}
+    given = {"namesrv": made.addresses[0], "topic": "t", option: value, **more}
+    with pytest.raises(OptionError, match=f"'{option}' is not supported") as caught:
+        DefaultSource(given).reader(SCHEMA)
+    assert caught.value.code == "OPTION_UNSUPPORTED"
+
+
+def test_a_broker_is_reached_at_a_given_address(made):
+    broker = made.brokers[0]
+    address, broker.registered_as = broker.address, "192.0.2.1:1"
+    given = options(made, brokerAddresses=f"broker-a={address}")
+    assert len(DefaultSource(given).reader(SCHEMA).partitions()) == 2
+    with pytest.raises(OptionError, match="can only be read"):
+        DefaultSource(options(made)).writer(SCHEMA, False)
+
+
+def test_a_query_can_wait_for_its_topic(made):
+    reader = reader_of(made, topic="later", missingTopic="wait")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, None) == start
+    for broker in made.brokers:
+        broker.store.topics.create("later", read_queues=QUEUES, write_queues=QUEUES)
+    send(made, "later")
+    assert rows(reader, start, reader.latestOffset(start, None)) == 2 * QUEUES
+    reader.stop()
+    with pytest.raises(TopicNotFoundError, match=r"no topic 'late'.*'later'"):
+        DefaultSource(options(made, topic="late")).reader(SCHEMA).partitions()
