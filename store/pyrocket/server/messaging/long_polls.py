@@ -96,7 +96,8 @@ class LongPolls:
                         with suppress(asyncio.TimeoutError):
                             await asyncio.wait_for(woken.wait(), deadline - loop.time())
                 finally:
-                    wakes_next = wakes_next or not holds.remove(hold)
+                    was_woken = not holds.remove(hold)
+                    wakes_next = wakes_next or was_woken
                     session.polls.discard(wake)
         finally:
             group, topic, queue_id = place
