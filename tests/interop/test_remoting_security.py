@@ -71,7 +71,7 @@ def test_a_signed_request_is_answered(secured):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, USER | {"secret_key": "other"}, USER | {"access_key": "nobody"}]
+    "wrong", [{}, USER | {"secret_key": "other"}, USER | {"access_key": "unknown"}]
 )
 def test_a_request_of_another_user_is_refused_by_name(secured, wrong):
     for call in (topic_offsets("readable"), pull("readable", 0, 0, 1)):

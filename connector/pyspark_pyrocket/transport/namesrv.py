@@ -7,24 +7,16 @@ clusters. Routes, connections and what sources remember stay open, for each proc
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-import pyarrow as pa
 from pyrocket import (
-    LookupRequest,
-    LookupResult,
-    MessageFilter,
-    MessageLocations,
-    RecordSlice,
     RocketMQCluster,
     RocketMQSource,
-    ScanTally,
     Security,
     StoreConfig,
     Timeouts,
-    ViewPart,
     is_system_topic,
 )
 from pyrocket.errors import OptionError, StoreNotSharedError, UnsupportedError
@@ -32,7 +24,7 @@ from pyrocket.errors import OptionError, StoreNotSharedError, UnsupportedError
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
 from pyspark_pyrocket.transport.endpoint import credentials_of
-from pyspark_pyrocket.transport.interface import Capability, MessageSink, PlannedPart
+from pyspark_pyrocket.transport.interface import Capability, MessageSink
 
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
 """Process and name servers → the connections to the cluster."""
@@ -243,6 +235,18 @@ class NamesrvSource(ClusterSource):
         return False
 
 
+def _refused(capability: Capability) -> Callable[..., NoReturn]:
+    """Return a method for calls that are not made, because targets lack the capability."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise UnsupportedError(
+            f"a cluster of RocketMQ has no {capability.value}.",
+            remedy="Read from a target that supports it.",
+        )
+
+    return refuse
+
+
 class NamesrvBrokerSource(RocketMQSource):
     """The topics of a query at one broker."""
 
@@ -263,36 +267,5 @@ class NamesrvBrokerSource(RocketMQSource):
     def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
         return self.limited(seconds)
 
-    def locate(self, request: LookupRequest) -> LookupResult:
-        _refuse(Capability.LOOKUP)
-
-    def slices_at(
-        self,
-        locations: MessageLocations,
-        *,
-        where: MessageFilter | None = None,
-        tally: ScanTally | None = None,
-    ) -> Iterator[RecordSlice]:
-        _refuse(Capability.LOOKUP)
-
-    def plan_view(
-        self, view: str, *, topics: Sequence[str] = (), group: str = "", skips_damage: bool = False
-    ) -> Sequence[ViewPart]:
-        _refuse(Capability.VIEWS)
-
-    def read_view(
-        self,
-        part: PlannedPart,
-        columns: Sequence[str],
-        *,
-        topics: Sequence[str] = (),
-        verify_crc: bool,
-    ) -> Iterator[pa.RecordBatch]:
-        _refuse(Capability.VIEWS)
-
-
-def _refuse(capability: Capability) -> NoReturn:
-    raise UnsupportedError(
-        f"a cluster of RocketMQ has no {capability.value}.",
-        remedy="Read from a target that supports it.",
-    )
+    locate = slices_at = _refused(Capability.LOOKUP)
+    plan_view = read_view = _refused(Capability.VIEWS)

@@ -125,6 +125,8 @@ class RocketMQCluster:
             )
         known = self._pools.get(name)
         if known is None or known.address != address:
+            if known is not None:
+                known.close()
             self._pools[name] = known = ConnectionPool(address, self._security, f"broker {name}")
         return known
 

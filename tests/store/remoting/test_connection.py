@@ -213,7 +213,7 @@ def test_requests_are_signed_for_the_user(tmp_path, version):
         broker.store.topics.create("t")
         user = {"access_key": "spark-user", "secret_key": "secret-key"}
         assert asked(pool_of(broker, **user))
-        for wrong in ({}, user | {"secret_key": "other-key"}, user | {"access_key": "nobody"}):
+        for wrong in ({}, user | {"secret_key": "other-key"}, user | {"access_key": "unknown"}):
             with pytest.raises(StorePermissionError, match="'t'") as caught:
                 asked(pool_of(broker, **wrong))
             assert "accessKey" in caught.value.remedy
