@@ -120,12 +120,12 @@ def test_the_version_changes_with_the_first_new_message(made, source):
 def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(made, source):
     before = source.version()
     assert source.wait_for_change(before, 0.01) is False
-    appending = threading.Timer(0.1, made.send, ["t", batch([b"new"], 0)])
+    appending = threading.Timer(0.5, made.send, ["t", batch([b"new"], 0)])
     appending.start()
     if source.wait_for_change(before, 60):
         assert source.version() != before
     else:
-        assert source.version() == before, "a transport without notifications returns immediately"
+        assert appending.is_alive(), "a transport without notifications returns immediately"
     appending.join()
 
 
