@@ -74,7 +74,9 @@ def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 
     Strings are compared by UTF-16 code units, as in Java.
     """
-    return sorted(queues, key=lambda one: (_units(one.topic), _units(one.broker), one.queue_id))
+    return sorted(
+        queues, key=lambda queue: (_units(queue.topic), _units(queue.broker), queue.queue_id)
+    )
 
 
 def sort_members(client_ids: Iterable[str]) -> list[str]:
@@ -186,12 +188,12 @@ def in_machine_rooms(queues: Iterable[MessageQueue], rooms: Collection[str]) -> 
 
     As in Java's `String.split`, separators at the end of the name are ignored.
     """
-    found = []
+    selected = []
     for queue in queues:
         parts = queue.broker.rstrip(ROOM_SEPARATOR).split(ROOM_SEPARATOR)
         if len(parts) == 2 and parts[0] in rooms:
-            found.append(queue)
-    return found
+            selected.append(queue)
+    return selected
 
 
 def machine_room_nearby(

@@ -157,8 +157,8 @@ async def connect(path: str, *, create: bool = False) -> ClientTransport:
 
 
 def _answer(answer: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    found = answer(**arguments)
-    return PendingReply(found, lambda value: value) if isinstance(found, Future) else found
+    reply = answer(**arguments)
+    return PendingReply(reply, lambda value: value) if isinstance(reply, Future) else reply
 
 
 @dataclass(eq=False)
@@ -178,17 +178,17 @@ class _Arrivals:
 
     async def wait(self, queue: MessageQueue, offset: int, seconds: float) -> None:
         """Return when a queue has a message at this offset or a later one, or after the time."""
-        one = _Waiting(queue, offset)
-        self._waiting.add(one)
+        pull = _Waiting(queue, offset)
+        self._waiting.add(pull)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
         # Before Python 3.12, `asyncio.wait_for` may ignore a cancellation.
-        timer = asyncio.get_running_loop().call_later(seconds, one.arrived.set)
+        timer = asyncio.get_running_loop().call_later(seconds, pull.arrived.set)
         try:
-            await one.arrived.wait()
+            await pull.arrived.wait()
         finally:
             timer.cancel()
-            self._waiting.discard(one)
+            self._waiting.discard(pull)
 
     async def _look(self) -> None:
         """Wake the pulls whose messages have arrived, as long as any pull waits."""
@@ -201,8 +201,8 @@ class _Arrivals:
                     arrived = await asyncio.to_thread(self._arrived, known)
                 except Exception:  # The pulls meet the error again, and report it.
                     arrived = [*known]
-                for one in arrived:
-                    one.arrived.set()
+                for pull in arrived:
+                    pull.arrived.set()
             await asyncio.sleep(_LOOK_S)
 
     def _arrived(self, waiting: set[_Waiting]) -> list[_Waiting]:

@@ -33,8 +33,8 @@ def lag(
     Raises GroupNotFoundError if no broker has the group, TransportError, StoreNotFoundError.
     """
     server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
-    found = _at_brokers(server, group) if path is None else _in_store(path, group)
-    return dict(sorted(found.items()))
+    lags = _at_brokers(server, group) if path is None else _in_store(path, group)
+    return dict(sorted(lags.items()))
 
 
 def _in_store(path: str | PathLike[str], group: str) -> _Lags:
@@ -67,8 +67,10 @@ async def _of_brokers(transport: "ClientTransport", group: str) -> _Lags:
             missing.append(error)
     if missing and not answers:
         raise missing[0]
-    return {queue: one for answer in answers for queue, one in answer.items()}
+    return {queue: queue_lag for answer in answers for queue, queue_lag in answer.items()}
 
 
 def _by_queue(broker: str, lags: Sequence["GroupLag"]) -> _Lags:
-    return {MessageQueue(one.topic, broker, one.queue_id): one for one in lags}
+    return {
+        MessageQueue(queue_lag.topic, broker, queue_lag.queue_id): queue_lag for queue_lag in lags
+    }

@@ -79,7 +79,7 @@ class LocalOffsets:
                 if broker in known:
                     continue
                 others = [(other, max(now - met, 0)) for other, met in known.values()]
-                if any((one.topic, one.broker) == (topic, broker) for one in offsets):
+                if any((queue.topic, queue.broker) == (topic, broker) for queue in offsets):
                     start = _BEGINNING  # An earlier release has consumed the topic.
                 elif start == END and others:
                     start = later(end, others)
@@ -118,7 +118,7 @@ class LocalOffsets:
             if content["version"] != 1:
                 raise ValueError(f"it has version {content['version']}")
             return {
-                topic: {name: _start(one) for name, one in by_broker.items()}
+                topic: {name: _start(fields) for name, fields in by_broker.items()}
                 for topic, by_broker in content["starts"].items()
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -161,14 +161,14 @@ def _jsoned(starts: _Starts) -> dict[str, dict[str, dict[str, int]]]:
         return {name: value for name, value in given.items() if value is not None}
 
     return {
-        topic: {name: fields(*one) for name, one in by_broker.items()}
+        topic: {name: fields(*start) for name, start in by_broker.items()}
         for topic, by_broker in starts.items()
     }
 
 
 def _start(given: Any) -> tuple[GroupStart, int]:
     start = GroupStart(*(given.get(name) for name in _FIELDS[:-1]))
-    if start == END or not all(isinstance(one, int) for one in given.values()):
+    if start == END or not all(isinstance(value, int) for value in given.values()):
         raise ValueError(f"{given} is not a start")
     return start, given["metMs"]
 
@@ -185,9 +185,9 @@ def _parse(text: str) -> dict[MessageQueue, int]:
         raise ValueError("it is not an offset table")
     if _ENTRY.sub("", table[1]).strip(", \t\r\n"):
         raise ValueError("an entry is not a queue with an offset")
-    found = {}
+    offsets = {}
     for key, offset in _ENTRY.findall(table[1]):
         queue = json.loads(key)
         place = MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
-        found[place] = int(offset)
-    return found
+        offsets[place] = int(offset)
+    return offsets

@@ -51,10 +51,10 @@ def check_batch(messages: Sequence[Message], max_bytes: int = MAX_BATCH_BYTES) -
     if messages[0].topic.startswith(RETRY_PREFIX):
         _refuse("the batch is for a retry topic", "Use another topic.", "BATCH_TOPIC")
     for name in ("topic", "queue_id", "sharding_key"):
-        found = {getattr(message, name) for message in messages}
-        if len(found) > 1:
+        values = {getattr(message, name) for message in messages}
+        if len(values) > 1:
             _refuse(
-                f"the messages of the batch have {len(found)} values of {name}",
+                f"the messages of the batch have {len(values)} values of {name}",
                 "Send one batch for each.",
                 "BATCH_DIFFERS",
             )

@@ -156,10 +156,10 @@ def choose_queue(
     def reachable(queue: MessageQueue) -> bool:
         return elsewhere(queue) and (faults is None or faults.is_reachable(queue.broker))
 
-    found = position.next_where(queues, available)
-    if found is None and faults is not None:
-        found = position.next_where(queues, reachable)
-    return position.next(queues) if found is None else found
+    choice = position.next_where(queues, available)
+    if choice is None and faults is not None:
+        choice = position.next_where(queues, reachable)
+    return position.next(queues) if choice is None else choice
 
 
 def by_hash(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:

@@ -48,7 +48,7 @@ def server_of(
     check_type(bool, "Use True or False.", create=create)
     if endpoint is None and path is None:
         endpoint_url = endpoint_url or os.environ.get(_URL_VARIABLE) or None
-    given = [one for one in (endpoint, path, endpoint_url) if one is not None]
+    given = [value for value in (endpoint, path, endpoint_url) if value is not None]
     if len(given) != 1:
         raise InvalidInputError(
             f"{len(given)} of endpoint, endpoint_url and path are given, not one.",

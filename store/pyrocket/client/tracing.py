@@ -82,13 +82,13 @@ class Tracer:
     ) -> None:
         """Trace a send; without results it has failed."""
         cost_ms = system_clock() - began_ms
-        for index, one in enumerate(messages):
+        for index, message in enumerate(messages):
             result = results[index] if results else None
-            is_delayed = one.message.deliver_at_ms is not None or one.message.delay_level
+            is_delayed = message.message.deliver_at_ms is not None or message.message.delay_level
             kind = DELAYED if is_delayed else NORMAL
             offset_id = result.offset_msg_id if result else ""
             is_stored = result is not None and result.status is SendStatus.SEND_OK
-            self._add_pub(one, began_ms, cost_ms, kind, offset_id, is_stored)
+            self._add_pub(message, began_ms, cost_ms, kind, offset_id, is_stored)
 
     def half_sent(self, one: OutgoingMessage, began_ms: int, undecided: Undecided | None) -> None:
         """Trace the send of a half message; without `undecided` it has failed."""
@@ -120,11 +120,11 @@ class Tracer:
     def consuming(self, messages: Sequence[StoredMessage]) -> str:
         """Trace a call of the listener; return its request id, for `consumed`."""
         now, request = system_clock(), self._ids.one()
-        for one in messages:
-            keys, times = " ".join(one.keys) or None, one.reconsume_times
+        for message in messages:
+            keys, times = " ".join(message.keys) or None, message.reconsume_times
             self._queue.put(
-                one.topic,
-                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(one), times, keys),
+                message.topic,
+                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(message), times, keys),
             )
         return request
 
@@ -136,12 +136,14 @@ class Tracer:
         done = result.consumed(len(messages)) if isinstance(result, ConsumeResult) else 0
         cost_ms = (now - began_ms) // max(len(messages), 1)
         code = _code_of(result)
-        for index, one in enumerate(messages):
+        for index, message in enumerate(messages):
             is_done = index < done
-            returned, keys = CONSUMED if is_done else code, " ".join(one.keys) or None
+            returned, keys = CONSUMED if is_done else code, " ".join(message.keys) or None
             self._queue.put(
-                one.topic,
-                SubAfter(request, _id_of(one), cost_ms, is_done, keys, returned, now, self._group),
+                message.topic,
+                SubAfter(
+                    request, _id_of(message), cost_ms, is_done, keys, returned, now, self._group
+                ),
             )
 
     def _add_pub(
@@ -186,13 +188,13 @@ class Tracer:
 
     async def _send_all(self) -> None:
         """Send the records that were added so far."""
-        for found in self._queue.take():
-            message = Message(topic=self._topic, body=found.body, keys=found.keys)
+        for trace in self._queue.take():
+            message = Message(topic=self._topic, body=trace.body, keys=trace.keys)
             try:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
-                self._queue.drop(found.records)
+                self._queue.drop(trace.records)
 
 
 def _id_of(message: StoredMessage) -> str:

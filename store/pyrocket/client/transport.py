@@ -230,16 +230,16 @@ class ClientTransport:
     async def bounds(self, queue: MessageQueue) -> QueueOffsets:
         """Return the minimum and maximum offset of a queue. Raises QueueNotFoundError."""
         kind = dict[MessageQueue, QueueOffsets]
-        found = await self._invoke(queue.broker, "Bounds", kind, topics=[queue.topic])
-        if queue not in found:
+        bounds = await self._invoke(queue.broker, "Bounds", kind, topics=[queue.topic])
+        if queue not in bounds:
             raise QueueNotFoundError(f"{queue} does not exist.", remedy="Ask for the queues again.")
-        return found[queue]
+        return bounds[queue]
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after a time."""
         kind = dict[MessageQueue, int]
-        found = await self._invoke(queue.broker, "OffsetsAt", kind, times_ms={queue: time_ms})
-        return found[queue]
+        offsets = await self._invoke(queue.broker, "OffsetsAt", kind, times_ms={queue: time_ms})
+        return offsets[queue]
 
     async def lags(self, broker: str, group: str) -> list[GroupLag]:
         """Return the lag of a group in each queue of a broker. Raises GroupNotFoundError."""
@@ -333,7 +333,11 @@ def _route(name: str, settings: TopicSettings) -> TopicRoute:
     readable, writable = [], []
     for broker, topic in sorted({**settings.gone, **settings.live}.items()):
         if topic.readable and broker in settings.live:
-            readable += [MessageQueue(topic.name, broker, one) for one in range(topic.read_queues)]
+            readable += [
+                MessageQueue(topic.name, broker, queue_id) for queue_id in range(topic.read_queues)
+            ]
         if topic.writable:
-            writable += [MessageQueue(topic.name, broker, one) for one in range(topic.write_queues)]
+            writable += [
+                MessageQueue(topic.name, broker, queue_id) for queue_id in range(topic.write_queues)
+            ]
     return TopicRoute(readable, writable)

@@ -186,8 +186,8 @@ class ConsumerCore:
         """Check topics and expressions at all brokers; return the brokers."""
         topics = [topic for topic in subscriptions if not topic.startswith(RETRY_PREFIX)]
         checks = [self._check_topic(topic, subscriptions[topic]) for topic in topics]
-        found = await asyncio.gather(*checks)
-        return set[str]().union(*found) or {*await self._transport.brokers()}
+        brokers = await asyncio.gather(*checks)
+        return set[str]().union(*brokers) or {*await self._transport.brokers()}
 
     async def _check_topic(self, topic: str, subscription: Subscription) -> set[str]:
         """Return the brokers that have a topic; all brokers if the consumer waits for it."""
@@ -247,7 +247,7 @@ class ConsumerCore:
 
 def _subscriptions_of(config: ConsumerConfig) -> dict[str, Subscription]:
     """Return the subscriptions by topic; clustering groups also consume their retry topic."""
-    found = config.by_topic
+    subscriptions = config.by_topic
     if config.message_model is MessageModel.CLUSTERING:
-        found[RETRY_PREFIX + config.group] = Subscription()
-    return found
+        subscriptions[RETRY_PREFIX + config.group] = Subscription()
+    return subscriptions

@@ -121,7 +121,7 @@ class GroupMember:
 
     async def lock_all(self) -> None:
         """Renew the locks of all queues of an orderly consumer."""
-        names = {*self.held, *(one.queue for one in self.leaving)}
+        names = {*self.held, *(pq.queue for pq in self.leaving)}
 
         async def lock(broker: str) -> None:
             queues = [queue for queue in names if queue.broker == broker]
@@ -134,7 +134,7 @@ class GroupMember:
         """Store the offsets of all queues, side by side at all brokers."""
 
         async def store(broker: str) -> None:
-            held = [one for one in self.held.values() if one.queue.broker == broker]
+            held = [pq for pq in self.held.values() if pq.queue.broker == broker]
             await save(self._offsets, held, self._stats)
 
         await self._saving.run({q.broker for q in self.held}, store, patience_s=PATIENCE_S)
@@ -149,7 +149,7 @@ class GroupMember:
 
         async def leave(broker: str) -> None:
             await attempt(self._stats, f"{broker} was not reached", self.membership.join(broker))
-            held = [one for one in self.held.values() if one.queue.broker == broker]
+            held = [pq for pq in self.held.values() if pq.queue.broker == broker]
             await self._lose(held)  # Only a member may commit: the broker may have restarted.
             await self._released(broker)
             await self.membership.leave(broker)
@@ -160,7 +160,7 @@ class GroupMember:
             await asyncio.wait(leaving, timeout=timeout_s)
 
     async def _released(self, broker: str) -> None:
-        releases = [task for one, task in self.leaving.items() if one.queue.broker == broker]
+        releases = [task for pq, task in self.leaving.items() if pq.queue.broker == broker]
         if releases:
             await asyncio.wait(releases)
 
@@ -197,8 +197,8 @@ class GroupMember:
         """Lose and take queues of a topic, side by side at all brokers."""
 
         async def change(broker: str) -> None:
-            own = [one for q, one in self.held.items() if (q.topic, q.broker) == (topic, broker)]
-            await self._lose([one for one in own if one.queue not in share])
+            own = [pq for q, pq in self.held.items() if (q.topic, q.broker) == (topic, broker)]
+            await self._lose([pq for pq in own if pq.queue not in share])
             wanted = [q for q in share if q.broker == broker and q not in self.held]
             await attempt(self._stats, f"queues at {broker} are taken later", self._take(wanted))
 
@@ -243,7 +243,7 @@ class GroupMember:
 
     async def _take(self, queues: Collection[MessageQueue]) -> None:
         """Take queues of one topic at one broker."""
-        leaving = {one.queue for one in self.leaving}
+        leaving = {pq.queue for pq in self.leaving}
         free = [queue for queue in queues if queue not in leaving]
         if not free:
             return
@@ -277,7 +277,7 @@ class GroupMember:
     async def _confirm_at(self, broker: str, was_member: bool, asked_s: float) -> None:
         """Confirm the queues of a broker that has answered a heartbeat."""
         if not self._is_locking:
-            held = [one for one in self.held.values() if one.queue.broker == broker]
+            held = [pq for pq in self.held.values() if pq.queue.broker == broker]
             await self._confirm(held, asked_s, is_known=was_member)
 
     async def _confirm(
@@ -292,18 +292,18 @@ class GroupMember:
                     moved.append(held)
                     continue
             held.confirmed_s = asked_s
-        if moved := [one for one in moved if self.held.get(one.queue) is one]:
+        if moved := [pq for pq in moved if self.held.get(pq.queue) is pq]:
             self.changes.set()
             await self._lose(moved, moved=True)
 
     async def _brokers(self) -> set[str]:
         """Return the brokers of all subscribed topics; for a missing topic, all brokers."""
-        found: set[str] = set()
+        brokers: set[str] = set()
         for topic in [*self._subscriptions]:
             if topic.startswith(RETRY_PREFIX):
                 continue
             try:
-                found |= {queue.broker for queue in (await self._routes.get(topic)).readable}
+                brokers |= {queue.broker for queue in (await self._routes.get(topic)).readable}
             except PyrocketError:  # It does not exist yet, or no broker could be asked.
-                found |= {*await self._transport.brokers()}
-        return found or {*await self._transport.brokers()}
+                brokers |= {*await self._transport.brokers()}
+        return brokers or {*await self._transport.brokers()}

@@ -112,7 +112,7 @@ class Membership:
 
         Raises InvalidInputError (DUPLICATE_CLIENT), GroupNotFoundError, TransportError.
         """
-        topics = [one for one in self._topics() if not one.startswith(RETRY_PREFIX)]
+        topics = [topic for topic in self._topics() if not topic.startswith(RETRY_PREFIX)]
         wanted = dict.fromkeys(topics, self._wanted)
         starts = await self._offsets.first_contact(broker, wanted, self.brokers)
         data = ConsumerData(
@@ -137,8 +137,8 @@ class Membership:
         answering = sorted({*brokers} & self._joined.keys()) or sorted(brokers)
         random.shuffle(answering)
         for broker in answering[:-1]:
-            if (found := await self._members_if_answered(broker)) is not None:
-                return found
+            if (ids := await self._members_if_answered(broker)) is not None:
+                return ids
         return await self._members_at(answering[-1])
 
     async def _members_if_answered(self, broker: str) -> list[str] | None:
@@ -150,11 +150,11 @@ class Membership:
         return None
 
     async def _members_at(self, broker: str) -> list[str]:
-        found = await self._transport.members(broker, self._config.group)
-        if self.member.client_id not in found:
+        ids = await self._transport.members(broker, self._config.group)
+        if self.member.client_id not in ids:
             await self.join(broker)
-            found = await self._transport.members(broker, self._config.group)
-        return [*found]
+            ids = await self._transport.members(broker, self._config.group)
+        return [*ids]
 
     async def leave(self, broker: str) -> None:
         """Leave the group at one broker; errors are logged."""

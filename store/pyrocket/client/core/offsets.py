@@ -94,11 +94,11 @@ class BrokerOffsets:
         async def ask(broker: str) -> None:
             asked_s = asyncio.get_running_loop().time()
             try:
-                found = await self._transport.group_starts(broker, self._group)
+                starts = await self._transport.group_starts(broker, self._group)
             except PyrocketError as error:
                 _log.info("the starts of %s at %s are unknown: %s", self._group, broker, error)
             else:
-                self._known[broker] = _Known(asked_s, found)
+                self._known[broker] = _Known(asked_s, starts)
 
         asking = [asyncio.ensure_future(ask(broker)) for broker in sorted(brokers)]
         await asyncio.wait(asking, timeout=_PATIENCE_S)
@@ -162,14 +162,14 @@ async def save(store: OffsetStore, held: Iterable[ProcessQueue], failures: Failu
     An error is logged; the offsets are stored by a later call. Nothing is stored for a queue before
     its offset has passed the one at which it started.
     """
-    changed = {one: one.commit_offset for one in held if one.commit_offset != one.stored}
-    for one, offset in changed.items():
-        one.sent = offset
+    changed = {pq: pq.commit_offset for pq in held if pq.commit_offset != pq.stored}
+    for pq, offset in changed.items():
+        pq.sent = offset
     if changed:
-        call = store.save({one.queue: offset for one, offset in changed.items()})
+        call = store.save({pq.queue: offset for pq, offset in changed.items()})
         what = f"{len(changed)} offsets were not stored and will be later"
         if not await attempt(failures, what, call):
             return False
-    for one, offset in changed.items():
-        one.stored = offset
+    for pq, offset in changed.items():
+        pq.stored = offset
     return True

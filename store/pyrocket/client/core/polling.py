@@ -137,12 +137,12 @@ class PollingCore(ListenerCall):
         deadline = loop.time() + timeout_s
         timer = loop.call_at(deadline, self._arrived.set)
         try:
-            while not (found := self._take(max_messages)) and loop.time() < deadline:
+            while not (messages := self._take(max_messages)) and loop.time() < deadline:
                 self._arrived.clear()
                 await self._arrived.wait()
         finally:
             timer.cancel()
-        return found
+        return messages
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
@@ -193,10 +193,10 @@ class PollingCore(ListenerCall):
         for queue in [*self._held]:
             held = self._held[queue]
             if held.has_waiting and not held.paused:
-                found = held.take(max_messages)
-                held.remove(found)
+                messages = held.take(max_messages)
+                held.remove(messages)
                 self._held[queue] = self._held.pop(queue)  # It is the last one now.
-                return found
+                return messages
         return []
 
     def _require(self, queue: MessageQueue) -> ProcessQueue:

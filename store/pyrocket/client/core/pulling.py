@@ -100,7 +100,7 @@ class Pulling:
             self.corrected(held)
             return
         subscription = self.subscriptions.get(held.queue.topic, Subscription())
-        wanted = [one for one in reply.messages if is_selected(one, subscription)]
+        wanted = [message for message in reply.messages if is_selected(message, subscription)]
         held.put(wanted, reply.next_offset)
         self.consumption.arrived(held)
 

@@ -91,15 +91,15 @@ def select(
 
 
 def _with_id(queues: Sequence[MessageQueue], message: Message) -> Sequence[MessageQueue]:
-    found = [queue for queue in queues if queue.queue_id == message.queue_id]
-    if not found:
+    matching = [queue for queue in queues if queue.queue_id == message.queue_id]
+    if not matching:
         raise MessageError(
             f"the message names queue {message.queue_id}; no broker has this queue of topic"
             f" {message.topic!r}.",
             remedy="Use one of the topic's queues, or omit the queue id.",
             code="QUEUE_NOT_FOUND",
         )
-    return found
+    return matching
 
 
 def _now_ms() -> int:

@@ -75,11 +75,11 @@ class Routes:
     async def _ask(self, topic: str) -> TopicRoute:
         self._asked_s[topic] = asyncio.get_running_loop().time()
         try:
-            self._known[topic] = found = await self._transport.route(topic)
+            self._known[topic] = route = await self._transport.route(topic)
         except TopicNotFoundError:
             self._known.pop(topic, None)
             raise
-        return found
+        return route
 
     async def _create(self, topic: str) -> TopicRoute:
         created = await self._transport.route_if_created(topic)

@@ -47,13 +47,13 @@ class CachedMarks:
             cached = {key for key in keys if self._expiry.get(key, now) > now}
         asked = [key for key in keys if key not in cached]
         answers = self._store.begin(asked, owner, now, lease_ms) if asked else []
-        found = dict(zip(asked, answers, strict=False))
+        by_key = dict(zip(asked, answers, strict=False))
         self._remember(
-            (key for key, mark in found.items() if mark is Mark.DONE), now, self._keep_ms
+            (key for key, mark in by_key.items() if mark is Mark.DONE), now, self._keep_ms
         )
         marks = []
         for key in keys:
-            marks.append(Mark.DONE if key in cached else found[key])
+            marks.append(Mark.DONE if key in cached else by_key[key])
             if marks[-1] is Mark.BUSY:
                 break
         return marks

@@ -125,13 +125,13 @@ class TransactionMarks:
         deadlocks.
         """
         for attempt in range(len(marks) + 1):
-            found = self._look_up(connection, marks)
+            expiries = self._look_up(connection, marks)
             # A lookup can begin a read transaction; SQLite cannot always upgrade it to a write
             # transaction.
             connection.rollback()
-            new = [mark for mark in marks if found.get(mark, now) <= now]
+            new = [mark for mark in marks if expiries.get(mark, now) <= now]
             try:
-                self._insert(connection, new, found, now, now + lease_ms)
+                self._insert(connection, new, expiries, now, now + lease_ms)
             except Exception as error:
                 if attempt == len(marks) or not _is_integrity_error(error):
                     raise
@@ -142,14 +142,14 @@ class TransactionMarks:
 
     def _look_up(self, connection: DatabaseConnection, marks: Sequence[str]) -> dict[str, int]:
         """Return the expiry of each mark that exists."""
-        found = {}
+        expiries = {}
         with closing(connection.cursor()) as cursor:
             for mark in marks:
                 self._run(cursor, "SELECT expires_at FROM pyrocket_marks WHERE mark = {}", mark)
                 row = cursor.fetchone()
                 if row is not None:
-                    found[mark] = row[0]
-        return found
+                    expiries[mark] = row[0]
+        return expiries
 
     def _insert(
         self,
