@@ -56,7 +56,7 @@ class SignatureAge:
         offset = now.astimezone().utcoffset() or timedelta()
         date = _parsed(signed)
         if date is not None and self.max_s >= min(
-            abs((date - each).total_seconds()) for each in (now, now + offset)
+            abs((date - moment).total_seconds()) for moment in (now, now + offset)
         ):
             return
         raise NotAuthenticatedError(
@@ -72,10 +72,10 @@ ANY_AGE = SignatureAge()
 
 def _parsed(signed: bytes) -> datetime | None:
     """Return the date of RocketMQ's form or of RFC 3339; None for any other text."""
-    found = _DATE.fullmatch(signed.decode(errors="replace"))
-    if found is None:
+    match = _DATE.fullmatch(signed.decode(errors="replace"))
+    if match is None:
         return None
-    *fields, sign, hours, minutes = found.groups(default="")
+    *fields, sign, hours, minutes = match.groups(default="")
     try:
         year, month, day, hour, minute, second = map(int, fields)
         date = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
@@ -154,9 +154,9 @@ class Access:
             mine = [rule for rule in self.rules if _matches(user, rule.users)]
             allowed = any(ADMIN in rule.allow and "*" in rule.topics for rule in mine)
             return allowed and not any(rule.deny for rule in mine)
-        found = [rule for rule in self.rules if rule.concerns(user, need.kind, need.name)]
-        allowed = any(need.right in rule.allow or ADMIN in rule.allow for rule in found)
-        return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in found)
+        rules = [rule for rule in self.rules if rule.concerns(user, need.kind, need.name)]
+        allowed = any(need.right in rule.allow or ADMIN in rule.allow for rule in rules)
+        return allowed and not any(need.right in rule.deny or ADMIN in rule.deny for rule in rules)
 
     def check_publishes(self, user: str) -> None:
         """Raise StorePermissionError unless the user may publish to at least one topic."""
@@ -224,7 +224,7 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
     where = f"rule {number}"
     _check_keys(path, where, entry, _RULE_KEYS)
     for key, value in entry.items():
-        if not (isinstance(value, list) and value and all(isinstance(one, str) for one in value)):
+        if not (isinstance(value, list) and value and all(isinstance(text, str) for text in value)):
             raise _wrong(f"{key} of {where} in {path} is {value!r}", "Use a list of strings.")
     rule = Rule(**entry)
     for right in (*rule.allow, *rule.deny):
@@ -233,7 +233,7 @@ def _rule(path: str, number: int, entry: Any, users: Collection[str]) -> Rule:
                 f"{where} in {path} has the unknown right {right!r}", nearest(right, RIGHTS)
             )
     for user in rule.users:
-        if not any(fnmatchcase(one, user) for one in users):
+        if not any(fnmatchcase(name, user) for name in users):
             raise _wrong(f"{where} in {path} has the unknown user {user!r}", nearest(user, users))
     if not (rule.users and (rule.topics or rule.groups) and (rule.allow or rule.deny)):
         raise _wrong(

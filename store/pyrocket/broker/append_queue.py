@@ -128,20 +128,20 @@ class AppendQueue:
     def _serve(self, group: list[_Waiting]) -> None:
         # Skip requests that were cancelled in the meantime.
         group = [
-            one
-            for one in group
-            if one.result.running() or one.result.set_running_or_notify_cancel()
+            request
+            for request in group
+            if request.result.running() or request.result.set_running_or_notify_cancel()
         ]
         try:
-            results = self._append([one.records for one in group])
+            results = self._append([request.records for request in group])
         except Exception as error:  # Callers must not wait forever because of a defect.
             self.rounds.record("appending failed", error)
             results = [error] * len(group)
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
-        for one, result in zip(group, results, strict=True):
+        for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
-                one.result.set_exception(result)
+                request.result.set_exception(result)
             else:
-                one.result.set_result(result)
+                request.result.set_result(result)

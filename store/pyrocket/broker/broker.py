@@ -216,15 +216,15 @@ class Broker:
                 continue
             popped |= {(group, name) for name, _ in lags}
             for is_retry in (False, True):
-                found = [lag for (name, _), lag in lags.items() if is_retry == (name != topic)]
-                yield ConsumerLag(group, topic, is_retry, found)
-        for group, topic, found in self.consumers.lags():
+                queues = [lag for (name, _), lag in lags.items() if is_retry == (name != topic)]
+                yield ConsumerLag(group, topic, is_retry, queues)
+        for group, topic, queues in self.consumers.lags():
             if (group, topic) not in popped:
-                yield ConsumerLag(group, topic, topic.startswith(RETRY_PREFIX), found)
+                yield ConsumerLag(group, topic, topic.startswith(RETRY_PREFIX), queues)
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
-        names = [each.name for each in listed(Layout(self._store.path).commit_log)]
+        names = [entry.name for entry in listed(Layout(self._store.path).commit_log)]
         starts = [start for name in names if (start := parse_file_name(name)) is not None]
         return self._store.position().published - min(starts, default=0)
 

@@ -74,7 +74,7 @@ class ClientCalls:
         Raises MessageError, TopicNotFoundError, BrokerBusyError.
         """
         self._check_bodies(messages, born_host)
-        sent = [Sent(_message(one, queue), _origin(one, born_host)) for one in messages]
+        sent = [Sent(_message(message, queue), _origin(message, born_host)) for message in messages]
         return self._broker.sends.send(sent)
 
     def create_missing(self, name: str) -> TopicConfig:

@@ -188,27 +188,27 @@ class Holds(Generic[_Waiter]):
 
     def _take(self, *keys: _Key) -> list[ParkedPoll[_Waiter]]:
         with self._lock:
-            found = [
+            polls = [
                 hold
                 for key in keys
                 for (*_, queue_id), holds in self._by_key.get(key, {}).items()
                 for hold in islice(holds, 1 if queue_id is None else None)
             ]
-            return [hold for hold in found if self._remove(hold)]
+            return [hold for hold in polls if self._remove(hold)]
 
     def _remove(self, hold: ParkedPoll[_Waiter]) -> bool:
-        found = False
+        held = False
         for key in hold.woken_by():
             places = self._by_key.get(key, {})
             holds = places.get(hold.place, {})
-            found = found or hold in holds
+            held = held or hold in holds
             holds.pop(hold, None)
             if not holds:
                 places.pop(hold.place, None)
             if not places:
                 self._by_key.pop(key, None)
-        self._count -= found
-        return found
+        self._count -= held
+        return held
 
 
 Wake = Callable[[], None]

@@ -47,28 +47,28 @@ def _flag(text: str) -> bool:
 
 
 def _seconds(text: str) -> float:
-    found = 0 if text == "0" else parse_duration(text)
-    if found is None:
+    duration_ms = 0 if text == "0" else parse_duration(text)
+    if duration_ms is None:
         raise ValueError
-    return found / 1000
+    return duration_ms / 1000
 
 
 def _size(text: str) -> int:
-    found = parse_size(text)
-    if not found:
+    size = parse_size(text)
+    if not size:
         raise ValueError
-    return found
+    return size
 
 
 def _message_size(text: str) -> int:
-    found = _size(text)
-    if found > MAX_BODY_BYTES:
+    size = _size(text)
+    if size > MAX_BODY_BYTES:
         raise ValueError
-    return found
+    return size
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(part for each in text.replace(";", ",").split(",") if (part := each.strip()))
+    return tuple(part for word in text.replace(";", ",").split(",") if (part := word.strip()))
 
 
 def _one_of(*choices: str) -> SettingKind:
@@ -95,7 +95,7 @@ def _hours_of_day(text: str) -> tuple[int, ...]:
 
 def _show_seconds(value: float) -> str:
     units = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
-    unit = next((one for one, size in units.items() if value and value % size == 0), "s")
+    unit = next((name for name, size in units.items() if value and value % size == 0), "s")
     return f"{value / units[unit]:g}{unit}"
 
 
@@ -381,30 +381,30 @@ def load(
     Raises OptionError (BROKER_SETTING), which suggests the nearest setting.
     """
     rows = table()
-    found = {} if path is None else _from_file(rows, path)
+    values = {} if path is None else _from_file(rows, path)
     by_variable = {row.variable: row for row in rows.values()}
     for variable, text in environment.items():
         if variable.startswith(ENVIRONMENT):
             row = _known(by_variable, variable, "the environment")
-            found[row.name] = row.parse(text, variable)
+            values[row.name] = row.parse(text, variable)
     for name, text in flags.items():
-        found[name] = rows[name].parse(text, rows[name].flag)
-    return Settings(**found)
+        values[name] = rows[name].parse(text, rows[name].flag)
+    return Settings(**values)
 
 
 def _from_file(rows: Mapping[str, SettingRow], path: str) -> dict[str, Any]:
     if not path.endswith(".toml"):
         return _from_java(rows, path)
-    found = {}
+    values = {}
     for name, value in read_toml(path, code=CODE).items():
         row = _known(rows, name, path)
-        found[name] = row.parse(_as_text(value), f"{name} in {path}")
-    return found
+        values[name] = row.parse(_as_text(value), f"{name} in {path}")
+    return values
 
 
 def _from_java(rows: Mapping[str, SettingRow], path: str) -> dict[str, Any]:
     by_key = {row.java: row for row in rows.values() if row.java}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     ignored = []
     for line in read_file(path, code=CODE).decode(errors="replace").splitlines():
         key, equals, text = (part.strip() for part in line.partition("="))
@@ -418,8 +418,8 @@ def _from_java(rows: Mapping[str, SettingRow], path: str) -> dict[str, Any]:
             raise OptionError(
                 f"{key} in {path} has no value.", remedy="Write `KEY=VALUE`.", code=CODE
             )
-        found[row.name] = row.parse(row.translate(text), f"{key} in {path}")
-    return {**found, "ignored": tuple(ignored)}
+        values[row.name] = row.parse(row.translate(text), f"{key} in {path}")
+    return {**values, "ignored": tuple(ignored)}
 
 
 def _known(

@@ -82,10 +82,10 @@ class StoreSink:
         With `create`, missing topics are created. Raises the errors of `Sink.publish`.
         """
         _check_names(staged)
-        for one in staged:
-            if one.name:
-                _check_folder(batch, one)
-                self._store.sink.uploads.check(one.name, one.file_bytes, one.checksum)
+        for part in staged:
+            if part.name:
+                _check_folder(batch, part)
+                self._store.sink.uploads.check(part.name, part.file_bytes, part.checksum)
         create = create and self._store.config.auto_create_topics
         return self._store.sink.publish(
             batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create
@@ -115,6 +115,6 @@ def _check_folder(batch: SinkBatch, staged: Staged) -> None:
 
 
 def _check_names(staged: Sequence[Staged]) -> None:
-    for one in staged:
-        if one.name:
-            check_staged_name(one.name)
+    for part in staged:
+        if part.name:
+            check_staged_name(part.name)

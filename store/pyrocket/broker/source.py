@@ -82,7 +82,7 @@ class StoreSource:
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
         """Return the minimum and maximum offset of each of these queues."""
-        return {each: self.store.queue_range(each.topic, each.queue_id) for each in queues}
+        return {queue: self.store.queue_range(queue.topic, queue.queue_id) for queue in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return former read queues that still have messages."""
@@ -91,7 +91,7 @@ class StoreSource:
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """Return for each queue the offset of the first message stored at or after a time."""
         find = self.store.offset_by_time
-        return {each: find(each.topic, each.queue_id, ms) for each, ms in times_ms.items()}
+        return {queue: find(queue.topic, queue.queue_id, ms) for queue, ms in times_ms.items()}
 
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
@@ -101,12 +101,12 @@ class StoreSource:
         epoch = epochs.get(broker)
         if epoch is None or history.epoch == epoch:
             return {}
-        found = {
-            each: history.cut_since(epoch, each.topic, each.queue_id)
-            for each in queues
-            if each.broker == broker
+        cuts = {
+            queue: history.cut_since(epoch, queue.topic, queue.queue_id)
+            for queue in queues
+            if queue.broker == broker
         }
-        return {each: cut for each, cut in found.items() if cut is not None}
+        return {queue: cut for queue, cut in cuts.items() if cut is not None}
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
         """Return the mark of the newest message before these offsets."""
@@ -130,11 +130,11 @@ class StoreSource:
         Limits are ascending. Reads 20 bytes per message up to the last one.
         """
         check_type(Sequence, "Use a list of (range, sizes).", splits=splits)
-        for one in splits:
-            if not isinstance(one, tuple) or len(one) != 2:
-                check_type((), "Use (range, sizes).", **{"one of the splits": one})
-            check_all_numbers(sizes=one[1])
-        places = _places([each for each, _ in splits])
+        for split in splits:
+            if not isinstance(split, tuple) or len(split) != 2:
+                check_type((), "Use (range, sizes).", **{"one of the splits": split})
+            check_all_numbers(sizes=split[1])
+        places = _places([part for part, _ in splits])
         cut = self._reader.cut_by_bytes
         return [cut(*place, marks) for place, (_, marks) in zip(places, splits, strict=True)]
 
@@ -269,10 +269,10 @@ def _commit(
 
 def _places(ranges: Sequence[QueueRange]) -> list[tuple[str, int, int, int]]:
     check_type(Sequence, "Use a list of pyrocket.QueueRange.", ranges=ranges)
-    for each in ranges:
-        check_type(QueueRange, "Use a pyrocket.QueueRange.", **{"one of the ranges": each})
-        check_place(each.queue.topic, each.queue.queue_id, start=each.start, end=each.end)
-    return [(each.queue.topic, each.queue.queue_id, each.start, each.end) for each in ranges]
+    for part in ranges:
+        check_type(QueueRange, "Use a pyrocket.QueueRange.", **{"one of the ranges": part})
+        check_place(part.queue.topic, part.queue.queue_id, start=part.start, end=part.end)
+    return [(part.queue.topic, part.queue.queue_id, part.start, part.end) for part in ranges]
 
 
 def _by_topic(values: Mapping[MessageQueue, int]) -> dict[str, dict[int, int]]:

@@ -71,7 +71,7 @@ class Traces:
 
     def delivered(self, host: Host, group: str, topic: str, found: Iterable[Delivery]) -> None:
         now = self._store.now()
-        self._put(topic, host, [_sub_before(one, group, topic, now) for one in found])
+        self._put(topic, host, [_sub_before(delivery, group, topic, now) for delivery in found])
 
     def ended(
         self,
@@ -91,8 +91,8 @@ class Traces:
         now, code = self._store.now(), CONSUMED if success else CONSUMPTION_FAILED
         # The consumption time is unknown, and 0 here; the SubBefore has the time of the delivery.
         records = [
-            SubAfter(_request(group, topic, handle), one, 0, success, None, code, now, group)
-            for one, handle in receipts
+            SubAfter(_request(group, topic, handle), message_id, 0, success, None, code, now, group)
+            for message_id, handle in receipts
         ]
         stored.add_done_callback(
             lambda done: None if done.exception() else self._put(topic, host, records)

@@ -77,7 +77,7 @@ class Pulls:
         if not available.minimum <= start <= available.maximum:
             nearest = min(max(start, available.minimum), available.maximum)
             return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
-        found = self._storage.fetch(
+        fetched = self._storage.fetch(
             topic,
             queue_id,
             start,
@@ -87,8 +87,8 @@ class Pulls:
             MAX_BODY_BYTES,
             decode=False,
         )
-        status = _status(found.raw, start, found.reached)
-        return RawPulled(status, found.reached, available, found.raw)
+        status = _status(fetched.raw, start, fetched.reached)
+        return RawPulled(status, fetched.reached, available, fetched.raw)
 
     def last(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset from which a group last pulled; earlier messages were delivered.
@@ -305,7 +305,7 @@ class Consumers:
             self._store.groups.lag(), attrgetter("group", "topic")
         ):
             if not topic.lower().startswith(SYSTEM_PREFIX):
-                yield group, topic, [self._lag(one) for one in parts]
+                yield group, topic, [self._lag(lag) for lag in parts]
 
     def _lag(self, one: GroupLag) -> DeliveryLag:
         pulled = self.pulls.last(one.group, one.topic, one.queue_id)

@@ -49,7 +49,7 @@ class Members:
 
         def stop() -> None:
             with self._lock:
-                self._watchers = tuple(one for one in self._watchers if one is not watcher)
+                self._watchers = tuple(other for other in self._watchers if other is not watcher)
 
         with self._lock:
             self._watchers = (*self._watchers, watcher)
@@ -93,7 +93,7 @@ class Members:
         """Remove all members of a group; their next heartbeats add them as new members."""
         with self._lock:
             known = self._groups.pop(group, {})
-            self._bytes -= sum(one.bytes for one in known.values())
+            self._bytes -= sum(member.bytes for member in known.values())
         self._notify([group] if known else [])
 
     def _make_room(self, size: int, now_ms: int) -> None:
@@ -115,7 +115,7 @@ class Members:
 
     def _expire(self, members: dict[str, _Member], now_ms: int) -> bool:
         """Remove the members whose last heartbeat is too old; return whether there were any."""
-        gone = [name for name, one in members.items() if now_ms - one.seen_ms >= EXPIRY_MS]
+        gone = [name for name, member in members.items() if now_ms - member.seen_ms >= EXPIRY_MS]
         for name in gone:
             self._remove(members, name)
         return bool(gone)
@@ -124,7 +124,7 @@ class Members:
         """Return the sorted ids of the live members that share the queues."""
         members = self._live(group, now_ms).items()
         shared = MessageModel.CLUSTERING
-        return sorted(name for name, one in members if one.data.message_model is shared)
+        return sorted(name for name, member in members if member.data.message_model is shared)
 
     def ids(self, group: str, now_ms: int) -> list[str]:
         """Return the sorted client ids of a group's live members."""
@@ -150,7 +150,9 @@ class Members:
         members = self._live(group, now_ms)
         shared = _expressions(self.subscriptions(group, now_ms))
         return sorted(
-            name for name, one in members.items() if _expressions(one.data.subscriptions) != shared
+            name
+            for name, member in members.items()
+            if _expressions(member.data.subscriptions) != shared
         )
 
     def live(self, group: str, now_ms: int) -> list[LiveMember]:
@@ -161,9 +163,9 @@ class Members:
     def _live(self, group: str, now_ms: int) -> dict[str, _Member]:
         with self._lock:
             return {
-                name: one
-                for name, one in self._groups.get(group, {}).items()
-                if now_ms - one.seen_ms < EXPIRY_MS
+                name: member
+                for name, member in self._groups.get(group, {}).items()
+                if now_ms - member.seen_ms < EXPIRY_MS
             }
 
     def _notify(self, groups: list[str]) -> None:
@@ -233,12 +235,18 @@ def check_client_id(client_id: str) -> None:
 
 def _size(data: ConsumerData) -> int:
     """Return about how much memory a member takes up."""
-    texts = sum(len(topic) + len(one.expression) for topic, one in data.subscriptions.items())
+    texts = sum(
+        len(topic) + len(subscription.expression)
+        for topic, subscription in data.subscriptions.items()
+    )
     return _MEMBER_BYTES + _SUBSCRIPTION_BYTES * len(data.subscriptions) + texts
 
 
 def _expressions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str, str]]:
-    return {topic: (one.kind, one.expression) for topic, one in subscriptions.items()}
+    return {
+        topic: (subscription.kind, subscription.expression)
+        for topic, subscription in subscriptions.items()
+    }
 
 
 def _duplicate(client_id: str, group: str) -> InvalidInputError:

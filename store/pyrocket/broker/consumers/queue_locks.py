@@ -85,9 +85,9 @@ class QueueLocks:
 
     def _save(self, now_ms: int) -> None:
         self._locks = {
-            key: one for key, one in self._locks.items() if now_ms - one.renewed_ms < LOCK_MS
+            key: lock for key, lock in self._locks.items() if now_ms - lock.renewed_ms < LOCK_MS
         }
-        rows = [[*key, one.owner] for key, one in sorted(self._locks.items())]
+        rows = [[*key, lock.owner] for key, lock in sorted(self._locks.items())]
         path = self._layout.queue_locks
         data = encode_own(path, {"locks": rows})
         if len(data) <= _MAX_BYTES:
@@ -103,7 +103,8 @@ def _load(layout: Layout) -> Mapping[_Key, str]:
     try:
         rows = decode_own(layout.queue_locks, data)["locks"]
         return {
-            (str(group), str(topic), int(number)): str(one) for group, topic, number, one in rows
+            (str(group), str(topic), int(number)): str(owner)
+            for group, topic, number, owner in rows
         }
     except PARSE_ERRORS as error:
         _log.warning(

@@ -246,11 +246,11 @@ class QueueDraw:
         for first, last in _runs(offsets):
             while first <= last:
                 count = last - first + 1
-                found = self._fetch(first, last + 1, EVERYTHING, count)
-                records = {one.queue_offset: one for one in found.records}
-                for offset in range(first, min(found.reached, last + 1)):
+                fetched = self._fetch(first, last + 1, EVERYTHING, count)
+                records = {record.queue_offset: record for record in fetched.records}
+                for offset in range(first, min(fetched.reached, last + 1)):
                     yield offset, records.get(offset)
-                first = max(found.reached, first + 1)
+                first = max(fetched.reached, first + 1)
 
     def _fetch(self, start: int, end: int, where: MessageFilter, limit: int) -> Fetched:
         room = max(self._room.bytes, 1)
@@ -264,9 +264,9 @@ class QueueDraw:
         added, most = 0, min(self._new_room(), max(_MAX_NEW, room.messages))
         while self._next < end and not room.is_full and added < most:
             limit = min(room.messages, most - added)
-            found = self._fetch(self._next, end, where, limit)
-            self._next = max(self._next, found.reached)
-            for record in found.records:
+            fetched = self._fetch(self._next, end, where, limit)
+            self._next = max(self._next, fetched.reached)
+            for record in fetched.records:
                 if room.is_full:
                     self._next = record.queue_offset
                     break

@@ -124,7 +124,9 @@ _NAMES = {kind: [field.name for field in fields(kind)] for kind in _KINDS.values
 
 def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
     """Return a record of changes, without offsets and store time."""
-    content = [[one.KIND, *(getattr(one, name) for name in _NAMES[type(one)])] for one in events]
+    content = [
+        [event.KIND, *(getattr(event, name) for name in _NAMES[type(event)])] for event in events
+    ]
     data = encode_record(
         topic=POP_TOPIC,
         queue_id=0,

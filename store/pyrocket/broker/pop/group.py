@@ -120,9 +120,9 @@ class GroupState:
     def _settle(self) -> None:
         """Apply the acks that have been appended; appends complete in order."""
         while self._leaving and self._leaving[0].stored.done():
-            one = self._leaving.popleft()
-            if not one.stored.cancelled() and one.stored.exception() is None:
-                self._remove(one, one.stored.result().status)
+            ack = self._leaving.popleft()
+            if not ack.stored.cancelled() and ack.stored.exception() is None:
+                self._remove(ack, ack.stored.result().status)
 
     def _remove(self, one: _Leaving, status: SendStatus) -> None:
         if self.queues.get(one.place) is one.queue:  # The state was not replaced.
@@ -137,18 +137,18 @@ class GroupState:
     def appends(self) -> list[Stored]:
         """Return the appends of acks that are not applied yet."""
         with self._lock:
-            return [one.stored for one in self._leaving]
+            return [ack.stored for ack in self._leaving]
 
     def append_of_ack(self, place: QueueKey, offset: int) -> Stored | None:
         """Return the pending append of a message's ack, or None."""
-        found = (one.stored for one in self._leaving if one.place == place and offset in one.pops)
-        return next(found, None)
+        appends = (ack.stored for ack in self._leaving if ack.place == place and offset in ack.pops)
+        return next(appends, None)
 
     def may_end_again(self, place: QueueKey, offset: int, *, moved: bool) -> bool:
         """Whether a message's ack or move may be repeated, because it may not be durable."""
         waiting = any(
-            one.place == place and offset in one.held and one.moved == moved
-            for one in self._leaving
+            ack.place == place and offset in ack.held and ack.moved == moved
+            for ack in self._leaving
         )
         return waiting or self._unsure.get((place, offset)) is moved
 

@@ -34,7 +34,7 @@ class Handles:
         """
 
         def events(place: QueueKey, cursor: int, receipts: Sequence[Receipt]) -> Event:
-            return Ack(group, *place, cursor, sorted(one.offset for one in receipts))
+            return Ack(group, *place, cursor, sorted(receipt.offset for receipt in receipts))
 
         return self._change(group, topic, handles, events, ends=True)
 
@@ -45,10 +45,10 @@ class Handles:
         """
         state, visible = self._states.known(group), self._now() + max(invisible_ms, 0)
         with state.lock:
-            found = self._find(state, topic, handle)
-            if found is None:
+            delivery = self._find(state, topic, handle)
+            if delivery is None:
                 return Changed(None, nothing_to_store())
-            place, receipt = found
+            place, receipt = delivery
             renewed = replace(receipt, pop=new_pop())
             cursor = state.queues[place].next
             show = Show(group, *place, cursor, [receipt.offset], visible, renewed.pop)
@@ -65,7 +65,7 @@ class Handles:
         visible = self._now() + max(invisible_ms, 0)
 
         def events(place: QueueKey, cursor: int, receipts: Sequence[Receipt]) -> Event:
-            offsets = sorted(one.offset for one in receipts)
+            offsets = sorted(receipt.offset for receipt in receipts)
             return Show(group, *place, cursor, offsets, visible, 0)
 
         return self._change(group, topic, handles, events)
@@ -81,10 +81,10 @@ class Handles:
         self._storage.ensure_topics({dead_letter_topic(group): 1})
         state = self._states.known(group)
         with state.lock:
-            found = self._find(state, topic, handle, ends=True, moved=True)
-            if found is None:
+            delivery = self._find(state, topic, handle, ends=True, moved=True)
+            if delivery is None:
                 return Acked((False,), nothing_to_store())
-            place, receipt = found
+            place, receipt = delivery
             stored = state.append_of_ack(place, receipt.offset) or self._bury(state, place, receipt)
             return Acked((True,), stored, wakes=self._is_fifo(group))
 
@@ -109,10 +109,10 @@ class Handles:
         with state.lock:
             valid, by_place = [], dict[QueueKey, list[Receipt]]()
             for handle in handles:
-                found = self._find(state, topic, handle, ends=ends)
-                valid.append(found is not None)
-                if found:
-                    by_place.setdefault(found[0], []).append(found[1])
+                delivery = self._find(state, topic, handle, ends=ends)
+                valid.append(delivery is not None)
+                if delivery:
+                    by_place.setdefault(delivery[0], []).append(delivery[1])
             events = [
                 event_of(place, state.queues[place].next, receipts)
                 for place, receipts in by_place.items()

@@ -60,7 +60,7 @@ class _Popped:
             group, topic, queue_id, _ = pop
             rest = sorted(offset for offset in offsets if (pop, offset) not in self.acks)
             if rest:
-                yield group, (topic, queue_id), rest, max(offsets[one] for one in rest)
+                yield group, (topic, queue_id), rest, max(offsets[offset] for offset in rest)
 
 
 def take_over(
@@ -88,8 +88,8 @@ def take_over(
         for group, place, offsets, visible in popped.left()
         if (events := _events(storage, state_of(group), place, offsets, visible + ahead_ms))
     ]
-    for each in stored:
-        each.result(30)
+    for future in stored:
+        future.result(30)
     if ends != starts:
         storage.flush()
         storage.change_offsets(lambda table: _consume(table, ends))
@@ -97,10 +97,10 @@ def take_over(
 
 def _read(storage: Consumption, place: QueueKey, start: int, end: int, popped: _Popped) -> None:
     while start < end:
-        found = storage.fetch(*place, start, min(start + _READ, end), EVERYTHING, _READ)
-        for record in found.records:
+        fetched = storage.fetch(*place, start, min(start + _READ, end), EVERYTHING, _READ)
+        for record in fetched.records:
             popped.add_record(record)
-        start = max(found.reached, start + 1)
+        start = max(fetched.reached, start + 1)
 
 
 def _handed_out(body: dict[str, Any]) -> list[int]:
@@ -119,11 +119,11 @@ def _events(
     events: list[Event] = [Repeat(state.name, *place, offsets, visible)]
     with state.lock:
         if place not in state.queues:
-            found = storage.offsets().get((place[0], state.name), {}).get(place[1])
-            if found is None:
+            committed = storage.offsets().get((place[0], state.name), {}).get(place[1])
+            if committed is None:
                 return []
-            start = Start(state.name, *place, min(found, storage.bounds(*place).maximum))
-            events = [start, Saved(state.name, *place, found, found), *events]
+            start = Start(state.name, *place, min(committed, storage.bounds(*place).maximum))
+            events = [start, Saved(state.name, *place, committed, committed), *events]
     _log.info("group %s: took over %d messages in flight", state.name, len(offsets))
     return events
 

@@ -45,9 +45,9 @@ class OffsetKeeper:
 
     def news(self) -> tuple[News, ...]:
         """Return the groups that have restarted at earlier offsets since the last call."""
-        found = tuple(self._news)
-        del self._news[: len(found)]
-        return found
+        news = tuple(self._news)
+        del self._news[: len(news)]
+        return news
 
     def was_changed(self) -> bool:
         """Whether another program has changed the file. Cheap."""
@@ -80,7 +80,9 @@ class OffsetKeeper:
                 self._take_over(state, table)
                 mine = _moves(state, table)
                 if mine:
-                    events = [Saved(state.name, *one.place, one.before, one.offset) for one in mine]
+                    events = [
+                        Saved(state.name, *move.place, move.before, move.offset) for move in mine
+                    ]
                     stored.append(self._put(state, events))
                     moves += mine
         _wait_for(stored)
@@ -91,14 +93,14 @@ class OffsetKeeper:
 
         Offsets of a group or topic that was deleted since then are not created again.
         """
-        for one in moves:
-            exists = self._storage.group(one.group) and self._storage.topic(one.place[0])
-            if one.before == _NONE and not exists:
+        for move in moves:
+            exists = self._storage.group(move.group) and self._storage.topic(move.place[0])
+            if move.before == _NONE and not exists:
                 continue
-            if _found(table, one.group, one.place) == one.before:
-                topic, queue_id = one.place
-                table.setdefault((topic, one.group), {})[queue_id] = one.offset
-                written.append(one)
+            if _found(table, move.group, move.place) == move.before:
+                topic, queue_id = move.place
+                table.setdefault((topic, move.group), {})[queue_id] = move.offset
+                written.append(move)
         return bool(written)
 
     def _settle(self, groups: Sequence[GroupState], written: Sequence[_Move]) -> None:
@@ -107,9 +109,9 @@ class OffsetKeeper:
         for state in groups:
             with state.lock:
                 events = [
-                    Saved(state.name, *one.place, one.offset, one.offset)
-                    for one in written
-                    if one.group == state.name and one.place in state.queues
+                    Saved(state.name, *move.place, move.offset, move.offset)
+                    for move in written
+                    if move.group == state.name and move.place in state.queues
                 ]
                 if events:
                     stored.append(self._put(state, events))
@@ -118,12 +120,12 @@ class OffsetKeeper:
     def _take_over(self, state: GroupState, table: _Table) -> None:
         events: list[Event] = []
         for place, queue in [*state.queues.items()]:
-            found = _found(table, state.name, place)
+            offset = _found(table, state.name, place)
             is_gone = self._storage.topic(place[0]) is None
-            if is_gone or found not in queue.saved:
-                events += self._events(state.name, place, queue.committed, found)
-            elif found == queue.saved[-1] != queue.saved[0]:  # The record of the save is missing.
-                events.append(Saved(state.name, *place, found, found))
+            if is_gone or offset not in queue.saved:
+                events += self._events(state.name, place, queue.committed, offset)
+            elif offset == queue.saved[-1] != queue.saved[0]:  # The record of the save is missing.
+                events.append(Saved(state.name, *place, offset, offset))
         if events:
             self._put(state, events)
 
@@ -144,15 +146,15 @@ class OffsetKeeper:
 def _moves(state: GroupState, table: _Table) -> list[_Move]:
     moves = []
     for place, queue in state.queues.items():
-        found, offset = _found(table, state.name, place), queue.committed
-        if found != offset:
-            moves.append(_Move(state.name, place, found, offset))
+        before, offset = _found(table, state.name, place), queue.committed
+        if before != offset:
+            moves.append(_Move(state.name, place, before, offset))
     return moves
 
 
 def _wait_for(stored: Sequence[Stored]) -> None:
-    for each in stored:
-        each.result(_WAIT_S)
+    for future in stored:
+        future.result(_WAIT_S)
 
 
 def _found(table: _Table, group: str, place: QueueKey) -> int:

@@ -52,7 +52,9 @@ class QueueState:
     def invisible(self, offsets: Sequence[int], now: int) -> set[int]:
         """Return the offsets of the messages that are in flight and invisible."""
         rows = {offset: self.flight.find(offset) for offset in offsets}
-        return {one for one, row in rows.items() if row >= 0 and self.flight.visible[row] > now}
+        return {
+            offset for offset, row in rows.items() if row >= 0 and self.flight.visible[row] > now
+        }
 
     def hide(self, offsets: Sequence[int], until: int) -> dict[int, int]:
         """Keep messages invisible at least until a time; return the pops of messages in flight."""
@@ -88,7 +90,11 @@ class QueueState:
         self._insert(range(offset, begin), 0)
 
     def _repeat(self, event: Repeat) -> None:
-        offsets = [one for one in event.offsets if one < self.next and self.flight.find(one) < 0]
+        offsets = [
+            offset
+            for offset in event.offsets
+            if offset < self.next and self.flight.find(offset) < 0
+        ]
         self._insert(offsets, event.visible)
 
     def _insert(self, offsets: Sequence[int], visible: int) -> None:

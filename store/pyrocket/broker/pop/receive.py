@@ -116,7 +116,7 @@ class Receiver:
         self, state: GroupState, request: DrawRequest, places: Iterator[QueueKey], room: Room
     ) -> tuple[Received, list[tuple[QueueKey, Receipt]]]:
         events: list[Event] = []
-        found: list[tuple[QueueKey, Drawn]] = []
+        deliveries: list[tuple[QueueKey, Drawn]] = []
         more = False
         for place in places:
             if room.is_full:
@@ -127,16 +127,16 @@ class Receiver:
             queue, opening = (known, []) if known else self._open(request, place)
             draw = QueueDraw(self._storage, queue, request, place, room)
             draw.draw()
-            found += [(place, one) for one in draw.drawn]
+            deliveries += [(place, drawn) for drawn in draw.drawn]
             more = more or draw.has_more
             changes = draw.events()
             if changes or (opening and self._settings.start_at_end):
                 events += [*opening, *changes]
         stored = self._put(state, events) if events else nothing_to_store()
-        receipts = [(place, _receipt(place, one, request)) for place, one in found]
+        receipts = [(place, _receipt(place, drawn, request)) for place, drawn in deliveries]
         messages = tuple(
-            self._delivery(one.message, request.topic, receipt, request.group, request.visible)
-            for (_, one), (_, receipt) in zip(found, receipts, strict=True)
+            self._delivery(drawn.message, request.topic, receipt, request.group, request.visible)
+            for (_, drawn), (_, receipt) in zip(deliveries, receipts, strict=True)
         )
         return Received(messages, stored, has_more=more and bool(events)), receipts
 
@@ -169,7 +169,7 @@ class Receiver:
         batch, topic = state.batch(wanted.attempt_id), wanted.topic
         if batch is None or batch.topic != topic:
             return None
-        found = []
+        deliveries = []
         for place, receipt in batch.receipts:
             row = state.row(place, receipt, now)
             record = (
@@ -178,8 +178,8 @@ class Receiver:
             if row is not None and record is not None:
                 visible = int(state.queues[place].flight.visible[row])
                 message = record.to_message(wanted.longest)
-                found.append(self._delivery(message, topic, receipt, state.name, visible))
-        return Received(tuple(found), batch.stored) if found else None
+                deliveries.append(self._delivery(message, topic, receipt, state.name, visible))
+        return Received(tuple(deliveries), batch.stored) if deliveries else None
 
     def _delivery(
         self, message: StoredMessage, origin: str, receipt: Receipt, group: str, visible: int

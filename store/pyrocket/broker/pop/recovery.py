@@ -112,8 +112,8 @@ def _restore(
 
 def _time_of(content: dict[str, Any] | None) -> int:
     """Return the time of a snapshot; 0 if an earlier release has written it."""
-    found = (content or {}).get("now", 0)
-    return found if isinstance(found, int) and found < _NEVER else 0
+    now = (content or {}).get("now", 0)
+    return now if isinstance(now, int) and now < _NEVER else 0
 
 
 def _agrees(storage: Consumption, after: int, last: int) -> bool:
@@ -143,7 +143,7 @@ def _fit(storage: Consumption, state: GroupState) -> None:
     for (topic, queue_id), queue in state.queues.items():
         known = storage.bounds(topic, queue_id)
         if not queue.known:
-            found = committed.get((topic, state.name), {}).get(queue_id, known.minimum)
-            queue.reach_from(max(found, known.minimum))
-            queue.known, queue.saved = True, (found, -1)
+            offset = committed.get((topic, state.name), {}).get(queue_id, known.minimum)
+            queue.reach_from(max(offset, known.minimum))
+            queue.known, queue.saved = True, (offset, -1)
         queue.truncate(known.maximum)

@@ -116,11 +116,11 @@ def _changed(properties: bytes, changes: Mapping[str, str]) -> bytes:
     for count in range(len(_OPTIONAL) + 1):
         without = _OPTIONAL[:count]
         kept = {name: value for name, value in changes.items() if name not in without}
-        found = change_properties(properties, kept, (*_OLD_DELAYS, *without))
-        if len(found) <= MAX_PROPERTIES_BYTES:
-            return found
+        block = change_properties(properties, kept, (*_OLD_DELAYS, *without))
+        if len(block) <= MAX_PROPERTIES_BYTES:
+            return block
     raise MessageError(
-        f"the properties have {len(found)} bytes; the maximum is {MAX_PROPERTIES_BYTES}.",
+        f"the properties have {len(block)} bytes; the maximum is {MAX_PROPERTIES_BYTES}.",
         remedy="Send fewer or shorter properties.",
         code="PROPERTIES_SIZE_EXCEEDED",
     )
