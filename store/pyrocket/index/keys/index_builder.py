@@ -223,9 +223,9 @@ class IndexBuilder:
         if not self._enabled:
             return
         page, self._pending_count = self._page, 0
-        found = [(one.physical_offsets, one.batch.keys) for one in appended]
-        known = [(offsets, keys) for offsets, keys in found if keys is not None]
-        if len(known) < len(found) or sum(len(keys) for _, keys in known) > self.limits.max_pending:
+        pairs = [(append.physical_offsets, append.batch.keys) for append in appended]
+        known = [(offsets, keys) for offsets, keys in pairs if keys is not None]
+        if len(known) < len(pairs) or sum(len(keys) for _, keys in known) > self.limits.max_pending:
             return
         stored = page[STORE_TIME]
         entries = [

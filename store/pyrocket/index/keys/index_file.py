@@ -165,15 +165,15 @@ class IndexFile:
     def trailing(self, offset: int) -> int:
         """Return the number of trailing items that belong to the record at `offset`."""
         count = self.header().count
-        found, step = 0, 8
-        while found < count - 1:
+        trailing, step = 0, 8
+        while trailing < count - 1:
             first = max(1, count - step)
             others = np.flatnonzero(self.items(first, count)["physical_offset"] != offset)
-            found = count - first - (int(others[-1]) + 1 if len(others) else 0)
+            trailing = count - first - (int(others[-1]) + 1 if len(others) else 0)
             if len(others):
                 break
             step *= 8
-        return found
+        return trailing
 
 
 def _by_slot(hashes: Ints, slots: int) -> tuple[Ints, Ints]:

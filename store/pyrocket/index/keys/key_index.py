@@ -54,7 +54,9 @@ class KeyIndex:
         """Return names and inodes."""
         try:
             with listed(self._folder) as entries:
-                return sorted((one.name, one.inode()) for one in entries if is_table_name(one.name))
+                return sorted(
+                    (entry.name, entry.inode()) for entry in entries if is_table_name(entry.name)
+                )
         except FileNotFoundError:
             return []
 
@@ -180,8 +182,8 @@ class KeyIndex:
         files = list(self.files()) if files is None else files
         for known in in_time(files, begin_ms, end_ms):
             with self._reopen(known) as file:
-                found = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
-                yield from found.parts(known.header.count)
+                search = KeySearch(file, self._geometry, wanted, begin_ms, end_ms)
+                yield from search.parts(known.header.count)
 
     def _reopen(self, known: IndexFileInfo) -> IndexFile:
         """Open an inspected file. Raises IndexChangedError if it is missing."""
@@ -215,17 +217,17 @@ class KeyIndex:
         Only the last file of the prefix may be partly filled. An unusable file ends the prefix; if
         `strict`, it raises StoreDamagedError.
         """
-        found: list[IndexFileInfo] = []
+        prefix: list[IndexFileInfo] = []
         with nullcontext() if strict else suppress(StoreDamagedError):
             for file in self.files():
-                end, before = file.header.end_offset, found[-1].header.end_offset if found else 0
+                end, before = file.header.end_offset, prefix[-1].header.end_offset if prefix else 0
                 beyond = file.header.count > 1 and end >= log_end
                 if file.header_error or end < before or beyond:
                     break
-                found.append(file)
+                prefix.append(file)
                 if not self.is_full(file.header):
                     break
-        return found
+        return prefix
 
     def count_durable(self, index_timestamp: int) -> int:
         """Return the number of leading files that were durable when the machine stopped.
@@ -377,7 +379,7 @@ class IndexCoverage:
         record, _ = run_at(self._log, last, last + max(size, BLANK_BYTES))
         if record is None:
             raise record_missing(last, begin)
-        names = [one.name for one in before]
+        names = [file.name for file in before]
         if self._index.count_last(names, last) < len(key_items(record)):
             return last
         return self._first_keyed(end_of(record), begin)

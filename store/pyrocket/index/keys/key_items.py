@@ -112,10 +112,10 @@ class PendingKeys:
     def header(self) -> PendingHeader:
         """Return the header, or an empty header if it is missing or invalid. Raises OSError."""
         try:
-            found = PendingHeader.decode(os.pread(self._file(), PENDING_HEADER_BYTES, 0))
+            header = PendingHeader.decode(os.pread(self._file(), PENDING_HEADER_BYTES, 0))
         except FileNotFoundError:
             return _NOTHING
-        return found if found is not None and found.total <= MAX_PENDING_KEYS else _NOTHING
+        return header if header is not None and header.total <= MAX_PENDING_KEYS else _NOTHING
 
     def add(
         self,

@@ -67,18 +67,18 @@ class KeySearch:
         caller that stops early has read few unnecessary items. `count` is the number of the next
         item when the file was inspected; later items may be left out.
         """
-        found, length = list[int](), 1
+        offsets, length = list[int](), 1
         for read, (key_hash, offset, stored_ms) in enumerate(self._followed()):
             if read == self.max_followed:
-                yield np.array(found, np.int64)
+                yield np.array(offsets, np.int64)
                 yield from self._all_items(count)
                 return
             if key_hash in self._hashes and stored_ms <= self._until:
-                found.append(offset)
-                if len(found) == length:
-                    yield np.array(found, np.int64)
-                    found, length = [], 2 * length
-        yield np.array(found, np.int64)
+                offsets.append(offset)
+                if len(offsets) == length:
+                    yield np.array(offsets, np.int64)
+                    offsets, length = [], 2 * length
+        yield np.array(offsets, np.int64)
 
     def _followed(self) -> Iterator[tuple[int, int, int]]:
         """Yield hash, log offset and time (ms after the file's begin) of the chains' items."""

@@ -93,15 +93,15 @@ class ConsumeQueue:
 
     def _count_below(self, offset: int, log_end: int) -> int:
         """Read entries once, starting at `offset`; return the number of those before `log_end`."""
-        found = self.entries(offset, offset + _NEAR)
-        below = (found["size"] > 0) & (found["physical_offset"] < log_end)
+        entries = self.entries(offset, offset + _NEAR)
+        below = (entries["size"] > 0) & (entries["physical_offset"] < log_end)
         return [*below.tolist(), False].index(False)
 
     def _is_below(self, offset: int, log_end: int) -> bool:
-        found = self.entries(offset, offset + 1)
-        if not len(found):
+        entries = self.entries(offset, offset + 1)
+        if not len(entries):
             return False
-        entry = found[0]
+        entry = entries[0]
         return bool(entry["size"] > 0 and entry["physical_offset"] < log_end)
 
     def min_offset(self, log_start: int, maximum: int) -> int:
@@ -147,14 +147,14 @@ class ConsumeQueue:
         The file with the last entry is always kept, because it determines the next offset. `grows`
         means that another entry is appended before the files are deleted.
         """
-        end, found = self.max_offset(_WHOLE_LOG) + grows, []
+        end, starts = self.max_offset(_WHOLE_LOG) + grows, []
         for start in self.run.starts():
             next_first = (start + self.run.file_bytes) // ENTRY_BYTES
             last = self.entries(next_first - 1, next_first)
             if next_first >= end or not last.size or last["physical_offset"][0] >= log_start:
                 break
-            found.append(start)
-        return found
+            starts.append(start)
+        return starts
 
     def entries(self, start: int, end: int) -> Entries:
         """Return the entries [start, end), fewer if a file is missing or too short."""
@@ -360,7 +360,7 @@ class QueueTable:
 
     def of_topic(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that have a folder."""
-        names = (each.name for each in listed(self._layout.topic_queues(topic)))
+        names = (entry.name for entry in listed(self._layout.topic_queues(topic)))
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def close(self) -> None:

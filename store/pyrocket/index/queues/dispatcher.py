@@ -219,10 +219,10 @@ class Dispatcher:
         queue = self.queues.get(*part.queue)
         first = int(part.offsets.min())
         there = queue.entries(first, int(part.offsets.max()) + 1)
-        found = np.zeros(len(part.offsets), ENTRY)
+        entries = np.zeros(len(part.offsets), ENTRY)
         known = part.offsets - first < len(there)
-        found[known] = there[part.offsets[known] - first]
-        return part.keeping(found, underivable(run, part.entries, found))
+        entries[known] = there[part.offsets[known] - first]
+        return part.keeping(entries, underivable(run, part.entries, entries))
 
     def put(self, topic: str, queue_id: int, first: int, entries: Entries) -> None:
         """Write entries from queue offset `first`, the end of the queue, on."""

@@ -46,16 +46,16 @@ def span_of(queue: ConsumeQueue, start: int, end: int) -> ByteSpan:
     and the last message. All values are 0 if none of these entries exists.
     """
     if end - start <= _MAX_SUMMED:
-        found = queue.entries(start, end)
+        entries = queue.entries(start, end)
     else:
         sample = (start, (start + end) // 2, end - 1)
-        found = np.concatenate([queue.entries(at, at + 1) for at in sample])
-    if start >= end or not len(found):
+        entries = np.concatenate([queue.entries(at, at + 1) for at in sample])
+    if start >= end or not len(entries):
         return ByteSpan(0, 0, 0)
-    last = found[-1]
+    last = entries[-1]
     stop = int(last["physical_offset"]) + int(last["size"])
-    total = int(found["size"].astype(np.int64).sum())
-    return ByteSpan(int(found[0]["physical_offset"]), stop, total * (end - start) // len(found))
+    total = int(entries["size"].astype(np.int64).sum())
+    return ByteSpan(int(entries[0]["physical_offset"]), stop, total * (end - start) // len(entries))
 
 
 def cut_by_bytes(
@@ -66,26 +66,26 @@ def cut_by_bytes(
     The end offset is the largest one for which the messages [start, end offset) do not exceed the
     limit; the size is theirs. Entries are read up to the last limit, `end` or a missing entry.
     """
-    found: list[tuple[int, int]] = []
+    ends: list[tuple[int, int]] = []
     at, total, count = start, 0, _FIRST_READ
-    while at < end and len(found) < len(marks):
+    while at < end and len(ends) < len(marks):
         sizes = queue.entries(at, min(end, at + count))["size"].astype(np.int64)
         if not len(sizes):
             break
         sums = total + np.cumsum(np.maximum(sizes, 0))
-        reached = [mark for mark in marks[len(found) :] if mark < sums[-1]]
-        found += [
+        reached = [mark for mark in marks[len(ends) :] if mark < sums[-1]]
+        ends += [
             (at + before, int(sums[before - 1]) if before else total)
             for before in np.searchsorted(sums, reached, side="right").tolist()
         ]
         at, total = at + len(sizes), int(sums[-1])
         count = min(2 * count, _LONGEST_READ)
-    return found + [(at, total)] * (len(marks) - len(found))
+    return ends + [(at, total)] * (len(marks) - len(ends))
 
 
 def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
     """Return the log offsets of the messages at these ascending offsets, -1 where missing."""
-    found = np.full(len(offsets), _NO_ENTRY, np.int64)
+    log_offsets = np.full(len(offsets), _NO_ENTRY, np.int64)
     for rows in np.split(np.arange(len(offsets)), np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
         if not len(rows):
             continue
@@ -95,8 +95,8 @@ def log_offsets_at(queue: ConsumeQueue, offsets: Ints) -> Ints:
         there = at < len(entries)
         entries = entries[at[there]]
         is_entry = (entries["size"] > 0) & (entries["size"] != PRE_BLANK_SIZE)
-        found[rows[there]] = np.where(is_entry, entries["physical_offset"], _NO_ENTRY)
-    return found
+        log_offsets[rows[there]] = np.where(is_entry, entries["physical_offset"], _NO_ENTRY)
+    return log_offsets
 
 
 def offset_by_time(

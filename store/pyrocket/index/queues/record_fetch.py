@@ -108,9 +108,9 @@ class Scattered:
 def read_scattered(log: CommitLog, offsets: Ints, sizes: Ints) -> Scattered:
     """Return the records at ascending positions in one buffer; see `records_at`."""
     parts, rows = [pa.array([], pa.binary())], [np.zeros(0, np.int64)]
-    for some, found in records_at(log, offsets, sizes):
-        parts.append(binary_runs(found.buffer, found.starts, found.starts + found.sizes))
-        rows.append(some)
+    for numbers, records in records_at(log, offsets, sizes):
+        parts.append(binary_runs(records.buffer, records.starts, records.starts + records.sizes))
+        rows.append(numbers)
     return Scattered(pa.concat_arrays(parts), np.concatenate(rows))
 
 

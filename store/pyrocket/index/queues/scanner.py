@@ -94,27 +94,27 @@ class Scanner:
         place = MessageQueue(queue.topic, self._broker_name, queue.queue_id)
         where, tally = where or EVERYTHING, tally or ScanTally()
         while start < end:
-            found = self._positions(queue, start, end, where)
-            after = start + found.entries
-            sparse = not in_place and is_sparse(found.offsets, found.sizes)
+            positions = self._positions(queue, start, end, where)
+            after = start + positions.entries
+            sparse = not in_place and is_sparse(positions.offsets, positions.sizes)
             cuts = _cut(
-                found.offsets,
-                found.sizes,
+                positions.offsets,
+                positions.sizes,
                 0 if sparse else self._log.file_bytes,
                 self.slice_rows,
             )
-            for some in map(found.part, cuts):
-                first, last = int(some.queue_offsets[0]), int(some.queue_offsets[-1])
+            for piece in map(positions.part, cuts):
+                first, last = int(piece.queue_offsets[0]), int(piece.queue_offsets[-1])
                 tally.entries += first - start
-                records = self._open(queue, some, sparse=sparse)
-                records.check_places(queue.topic, queue.queue_id, some.queue_offsets)
-                part = matching(RecordSlice(place, records, some.tags_codes), where)
+                records = self._open(queue, piece, sparse=sparse)
+                records.check_places(queue.topic, queue.queue_id, piece.queue_offsets)
+                part = matching(RecordSlice(place, records, piece.tags_codes), where)
                 tally.messages += len(part.records)
                 if len(part.records):
                     yield part
                 start = last + 1
                 tally.entries += start - first
-                tally.records += len(some.offsets)
+                tally.records += len(piece.offsets)
             tally.entries += after - start
             start = after
 
@@ -141,15 +141,15 @@ class Scanner:
         if is_selective:
             chosen = where.may_match(queue.topic, entries["tags_code"].astype(np.int64))
             entries, queue_offsets = entries[chosen], queue_offsets[chosen]
-        found = _Positions(
+        positions = _Positions(
             entries=count,
             queue_offsets=queue_offsets,
             offsets=entries["physical_offset"].astype(np.int64),
             sizes=entries["size"].astype(np.int64),
             tags_codes=entries["tags_code"].astype(np.int64),
         )
-        self._check_usable(queue, found)
-        return found
+        self._check_usable(queue, positions)
+        return positions
 
     def _check_present(self, queue: ConsumeQueue, start: int, entries: Entries, end: int) -> None:
         sizes = entries["size"]
@@ -307,10 +307,10 @@ def slice_of_runs(
 
 def _entries(runs: Sequence[Run]) -> Entries | None:
     """Return the entries of all messages; None if one is missing or there are too many."""
-    found = [queue.entries(start, end) for queue, start, end in runs]
-    if any(len(part) < end - start for part, (_, start, end) in zip(found, runs, strict=True)):
+    parts = [queue.entries(start, end) for queue, start, end in runs]
+    if any(len(part) < end - start for part, (_, start, end) in zip(parts, runs, strict=True)):
         return None
-    entries = np.concatenate(found)
+    entries = np.concatenate(parts)
     sizes = entries["size"].astype(np.int64)
     if (sizes < FIXED_BYTES).any() or sizes.sum() > SLICE_BYTES or len(sizes) > SLICE_ROWS:
         return None
