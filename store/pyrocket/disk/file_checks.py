@@ -59,7 +59,7 @@ def usual_size(folders: Iterable[Path], preferred: int, *, is_size: Callable[[in
     known = list(islice(filter(None, map(lengths_in, folders)), _FOLDERS))
     have = Counter(length for lengths in known for length in lengths.values())
     apart = Counter(end - start for lengths in known for start, end in pairwise(lengths))
-    likely = {size for each in (have, apart) for size, _ in each.most_common(_CANDIDATES)}
+    likely = {size for counter in (have, apart) for size, _ in counter.most_common(_CANDIDATES)}
 
     def rank(size: int) -> tuple[int, bool, int, int]:
         return -_faults(known, size), size == preferred, have[size], size
@@ -80,8 +80,8 @@ def other_size(folders: Iterable[Path], size: int, *, is_size: Callable[[int], b
                 return 0
             files[start] = length
         known.append(dict(sorted(files.items())))
-    found = {length for lengths in known for length in lengths.values()}
-    other = found.pop() if len(found) == 1 else 0
+    sizes = {length for lengths in known for length in lengths.values()}
+    other = sizes.pop() if len(sizes) == 1 else 0
     if not is_size(other) or _faults(known, other):
         return 0
     return other if other > size or sum(map(len, known)) > 1 else 0
@@ -138,9 +138,9 @@ def check_lengths(run: FileQueue, remedy: str, *, end: int | None = None) -> Non
 
 def missing_files(run: FileQueue, end: int | None = None) -> list[int]:
     """Return the start of the first file of each gap between two files, or before `end`."""
-    found = _gaps(run, end)
+    gaps = _gaps(run, end)
     # If files were deleted while the folder was listed, the second listing shows no gap.
-    return sorted(found & _gaps(run, end)) if found else []
+    return sorted(gaps & _gaps(run, end)) if gaps else []
 
 
 def missing_file(run: FileQueue, start: int, remedy: str, what: str = "") -> StoreDamagedError:

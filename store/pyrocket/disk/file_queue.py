@@ -395,10 +395,10 @@ def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
     advance, so that a disk can read many ranges at a time. Ranges are ascending, each within one
     file. Raises FileNotFoundError.
     """
-    found: list[bytes] = []
-    for start, some in groupby(ranges, lambda each: files.start_of(each[0])):
-        found += _ranges_of_file(files.folder / file_name(start), start, list(some))
-    return b"".join(found)
+    parts: list[bytes] = []
+    for start, group in groupby(ranges, lambda span: files.start_of(span[0])):
+        parts += _ranges_of_file(files.folder / file_name(start), start, list(group))
+    return b"".join(parts)
 
 
 def _ranges_of_file(path: Path, start: int, ranges: list[tuple[int, int]]) -> list[bytes]:

@@ -197,7 +197,7 @@ def os_error_remedy(error: OSError, then: str) -> str:
 def wrong_kind(path: str | Path) -> StoreDamagedError:
     """Return the error for a link or an unexpected kind of file at `path` or in its parents."""
     path = Path(os.path.abspath(path))
-    place = next((each for each in reversed(path.parents) if not os.path.isdir(each)), path)
+    place = next((parent for parent in reversed(path.parents) if not os.path.isdir(parent)), path)
     if os.path.islink(place):
         return linked(place)
     kind = "file"
