@@ -37,10 +37,10 @@ class BrokerFile:
         try:
             data = io.read_hint(self._path, io.SMALL_FILE_BYTES)
             content = None if data is None else decode_own(self._path, data)
-            found = None if content is None else RunningBroker(**content)
+            broker = None if content is None else RunningBroker(**content)
         except (OSError, *PARSE_ERRORS):
             return None
-        return found if found and _runs(found.pid) else None
+        return broker if broker and _runs(broker.pid) else None
 
     def write(self, broker: RunningBroker) -> None:
         """Record a broker that starts to serve the store."""

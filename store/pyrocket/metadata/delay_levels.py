@@ -63,8 +63,8 @@ def used_entries(queue: ConsumeQueue, starts: Sequence[int]) -> Entries:
     per_file = queue.run.file_bytes // ENTRY_BYTES
     firsts = [start // ENTRY_BYTES for start in starts]
     entries = [queue.entries(first, first + per_file) for first in firsts]
-    found = np.concatenate([np.zeros(0, ENTRY), *entries])
-    return found[(found["size"] != 0) & (found["size"] != PRE_BLANK_SIZE)]
+    joined = np.concatenate([np.zeros(0, ENTRY), *entries])
+    return joined[(joined["size"] != 0) & (joined["size"] != PRE_BLANK_SIZE)]
 
 
 def _delays(log: CommitLog, queue: ConsumeQueue, entries: Entries) -> Iterator[int]:

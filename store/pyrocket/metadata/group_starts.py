@@ -44,7 +44,7 @@ class GroupStartFile:
         of_group = {**starts, **known.get(group, {})}
         if of_group == known.get(group, {}):
             return
-        others = sum(len(one) for name, one in known.items() if name != group)
+        others = sum(len(by_topic) for name, by_topic in known.items() if name != group)
         if len(of_group) > MAX_OF_GROUP or others + len(of_group) > MAX_STARTS:
             raise StoreUnavailableError(
                 f"{self._path} has no room for the starts of the group {group!r}: it has"
@@ -70,7 +70,7 @@ class GroupStartFile:
         """
         known = self._load()
         lowered = {
-            group: {topic: _before(one, end) for topic, one in starts.items()}
+            group: {topic: _before(start, end) for topic, start in starts.items()}
             for group, starts in known.items()
         }
         if lowered != known:
@@ -87,7 +87,7 @@ class GroupStartFile:
         try:
             table = decode_own(self._path, data)[_TABLE]
             return {
-                group: {topic: _start_of(**one) for topic, one in starts.items()}
+                group: {topic: _start_of(**fields) for topic, fields in starts.items()}
                 for group, starts in table.items()
             }
         except PARSE_ERRORS as error:
@@ -110,7 +110,7 @@ class GroupStartFile:
 
 def _before(start: GroupStart, end: int) -> GroupStart:
     offsets = start.log_offset, start.end_offset
-    log_offset, end_offset = (one if one is None else min(one, end) for one in offsets)
+    log_offset, end_offset = (offset if offset is None else min(offset, end) for offset in offsets)
     return GroupStart(log_offset, start.time_ms, end_offset)
 
 

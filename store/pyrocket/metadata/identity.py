@@ -207,9 +207,9 @@ def _by_files(layout: Layout, config: StoreConfig) -> Identity:
 
 def _with_delay_levels(config: StoreConfig, text: bytes) -> StoreConfig:
     """Return the configuration with the delay levels that a corrupt `store.json` still has."""
-    found = re.search(rf'"{_DELAY_LEVELS}": *"([\w ]*)"', text.decode("ascii", "replace"))
+    match = re.search(rf'"{_DELAY_LEVELS}": *"([\w ]*)"', text.decode("ascii", "replace"))
     try:
-        return config.with_sizes(delay_levels=found[1]) if found else config
+        return config.with_sizes(delay_levels=match[1]) if match else config
     except OptionError:
         return config
 

@@ -64,7 +64,7 @@ class JsonTable(Generic[_Table]):
         Logs no warning. Raises StorePermissionError.
         """
         known = self._attempt(self._path), self._attempt(self._backup)
-        main, backup = (each if isinstance(each, str) else "" for each in known)
+        main, backup = (attempt if isinstance(attempt, str) else "" for attempt in known)
         return main, backup
 
     def stamp(self) -> object:

@@ -36,11 +36,11 @@ def sizes_of_files(layout: Layout, config: StoreConfig) -> dict[str, int]:
     Raises StoreDamagedError (STORE_FILE_LENGTH) if the size of log files cannot be derived.
     """
     sizes = {}
-    if found := _log_size(layout, config):
-        sizes["log_file_bytes"] = found
+    if size := _log_size(layout, config):
+        sizes["log_file_bytes"] = size
     queues = queue_folders(layout, in_order=True)
-    if found := usual_size(queues, config.queue_file_bytes, is_size=is_queue_file_size):
-        sizes["queue_file_entries"] = found // ENTRY_BYTES
+    if size := usual_size(queues, config.queue_file_bytes, is_size=is_queue_file_size):
+        sizes["queue_file_entries"] = size // ENTRY_BYTES
     return sizes
 
 

@@ -152,7 +152,7 @@ def is_system_topic(name: str, broker_name: str, names: Container[str] = ()) -> 
 def similar_to(name: str, names: Iterable[str]) -> list[str]:
     """Return the names of users' topics that are similar to `name`, the most similar first."""
     system = SYSTEM_PREFIX, RETRY_PREFIX, DLQ_PREFIX
-    return get_close_matches(name, [one for one in names if not one.startswith(system)])
+    return get_close_matches(name, [topic for topic in names if not topic.startswith(system)])
 
 
 class Topics:
@@ -243,11 +243,13 @@ class Topics:
         def put_entries(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
             lost = self._lost(own, table)
-            here = {one.name: table[one.name] for one in topics if one.name in table}
+            here = {topic.name: table[topic.name] for topic in topics if topic.name in table}
             after.update({name: _entry_of(name, entry) for name, entry in here.items()})
-            after.update({one.name: lost[one.name] for one in topics if one.name in lost})
+            after.update({topic.name: lost[topic.name] for topic in topics if topic.name in lost})
             there.update(after)
-            wanted = {one.name: entry_of(one) for one in topics if change or one.name not in there}
+            wanted = {
+                topic.name: entry_of(topic) for topic in topics if change or topic.name not in there
+            }
             after.update(wanted)
             if not wanted:
                 return False
@@ -259,7 +261,8 @@ class Topics:
 
         self.table.change(put_entries, changed_at=self._clock())
         return [
-            TopicConfig(one.name, *after[one.name], own.ids.get(one.name, "")) for one in topics
+            TopicConfig(topic.name, *after[topic.name], own.ids.get(topic.name, ""))
+            for topic in topics
         ], there
 
     def _remember(self, own: "_Own", wanted: Mapping[str, Entry], content: Content) -> None:
@@ -360,7 +363,7 @@ def _own_of(content: Content) -> _Own:
     return _Own(
         {name: str(topic_id) for name, topic_id in content.get("ids", {}).items()},
         {name: fastjson.int_keys(ends) for name, ends in ended},
-        {name: _entry_of(name, one) for name, one in known},
+        {name: _entry_of(name, entry) for name, entry in known},
         list(map(int, content.get("lock", []))),
         rest,
     )
