@@ -158,6 +158,6 @@ def change_properties(
 ) -> bytes:
     """Return the properties block with `changes` set and the properties in `without` removed."""
     removed = tuple(f"{name}\x01".encode() for name in (*changes, *without))
-    kept = [one for one in block.split(b"\x02") if one and not one.startswith(removed)]
+    kept = [entry for entry in block.split(b"\x02") if entry and not entry.startswith(removed)]
     new = [f"{name}\x01{value}".encode() for name, value in changes.items()]
-    return b"".join(one + b"\x02" for one in (*kept, *new))
+    return b"".join(entry + b"\x02" for entry in (*kept, *new))

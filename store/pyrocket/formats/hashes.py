@@ -169,8 +169,8 @@ def fnv1a_column(texts: pa.StringArray) -> Hashes:
     order = np.argsort(-lengths, kind="stable")
     starts, falling = (offsets[:-1] - offsets[0])[order], -lengths[order]
     for at in range(int(lengths.max())):
-        some = int(np.searchsorted(falling, -at, side="left"))
-        hashes[:some] = (hashes[:some] ^ data[starts[:some] + at]) * _PRIME
+        count = int(np.searchsorted(falling, -at, side="left"))
+        hashes[:count] = (hashes[:count] ^ data[starts[:count] + at]) * _PRIME
     unsorted = np.empty_like(hashes)
     unsorted[order] = hashes
     return unsorted

@@ -113,12 +113,12 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 def decode_properties(block: bytes) -> dict[str, str]:
     """Decode a block as name → value. Malformed UTF-8 becomes U+FFFD, as in Java."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for entry in block.split(b"\x02"):
         name, separator, value = entry.partition(b"\x01")
         if name and separator and value:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return found
+            properties[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return properties
 
 
 def find_illegal_property(properties: Mapping[str, str]) -> str | None:

@@ -57,7 +57,7 @@ class PropertyColumns:
         # A record has `width` values if its last value ends with the record.
         if rest or not width or (self._closed[width - 1 :: width] != self._row_ends - 1).any():
             return None
-        found: dict[str, tuple[Ints, Ints]] = {}
+        by_name: dict[str, tuple[Ints, Ints]] = {}
         for column in range(width):
             starts = self._closed[column - 1 :: width] + 1 if column else self._row_starts
             ends = self._closed[column::width]
@@ -69,8 +69,8 @@ class PropertyColumns:
                 return None
             if not runs_equal(self._data, starts, word).all():
                 return None
-            found[name.decode()] = values, ends
-        return found if len(found) == width else None
+            by_name[name.decode()] = values, ends
+        return by_name if len(by_name) == width else None
 
     @cached_property
     def _entries(self) -> tuple[Ints, Ints, Ints]:

@@ -57,7 +57,7 @@ class Receipts:
 
     def _signature(self, group: str, topic: str, data: bytes) -> bytes:
         names = b"".join(
-            len(one).to_bytes(2, "big") + one for one in map(str.encode, (group, topic))
+            len(name).to_bytes(2, "big") + name for name in map(str.encode, (group, topic))
         )
         return hmac.digest(self._key, names + data, "sha256")[:_SIGNATURE_BYTES]
 

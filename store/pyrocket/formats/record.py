@@ -237,8 +237,8 @@ def find_record(data: bytes | memoryview, base: int) -> int:
 
     A record is recognized by its magic number and its physical offset.
     """
-    found = [_find(bytes(data), base, magic) for magic in (MAGIC_V1, MAGIC_V2)]
-    return min((at for at in found if at >= 0), default=-1)
+    positions = [_find(bytes(data), base, magic) for magic in (MAGIC_V1, MAGIC_V2)]
+    return min((at for at in positions if at >= 0), default=-1)
 
 
 def _find(data: bytes, base: int, magic: int) -> int:

@@ -48,9 +48,9 @@ def plain_bodies(fields: RecordFields, most: int) -> pa.BinaryArray:
         _check_flags(fields)
         return fields.bodies()
     # More bodies would exceed the limit anyway: senders do not compress shorter bodies.
-    some = rows[: max(most // COMPRESS_BODY_FROM_BYTES, 1)]
+    head = rows[: max(most // COMPRESS_BODY_FROM_BYTES, 1)]
     others = np.cumsum(np.where(compressed, 0, fields.body_length))
-    plain = _inflate_some(fields, some, most - others[some])
+    plain = _inflate_some(fields, head, most - others[head])
     if not plain:
         fields = fields.head(int(rows[0]))
     elif len(plain) < len(rows) or sum(map(len, plain)) + others[-1] >= most:
@@ -117,7 +117,7 @@ def _check_flags(fields: RecordFields) -> None:
     bodies = fields.bodies().filter(pa.array(doubtful)).to_pylist()
     sound = ~doubtful
     sound[doubtful] = [
-        not lacks_flag(*each) for each in zip(bodies, flags[doubtful].tolist(), strict=True)
+        not lacks_flag(*pair) for pair in zip(bodies, flags[doubtful].tolist(), strict=True)
     ]
     fields.demand(sound, LACKS_FLAG)
 

@@ -81,8 +81,8 @@ def _sealed_hold(run: RecordFields) -> Bools:
     lengths = run.properties_length[rows]
     rows = rows[has_room(run.sizes[rows], lengths, sealed.file_bytes)]
     starts, tails = run.starts[rows], run.starts[rows] + run.sizes[rows] - CRC_BYTES
-    found = gather(run.data, tails, f"V{CRC_BYTES}").view(np.uint8).reshape(-1, CRC_BYTES)
-    right = (found == crc_tails(_crcs(run.buffer, starts, tails))).all(1)
+    checksums = gather(run.data, tails, f"V{CRC_BYTES}").view(np.uint8).reshape(-1, CRC_BYTES)
+    right = (checksums == crc_tails(_crcs(run.buffer, starts, tails))).all(1)
     holds[rows] = right & _are_apart(run, rows)
     return holds
 
@@ -108,16 +108,16 @@ def _whole_hold(run: RecordFields) -> Bools:
     """Return a mask: False for records of pyrocket that do not match their checksum."""
     ends = run.starts + run.sizes
     tails = gather(run.data, ends - CRC_BYTES, f"V{CRC_BYTES}")
-    found = tails.view(np.uint8).reshape(-1, CRC_BYTES)
+    checksums = tails.view(np.uint8).reshape(-1, CRC_BYTES)
     named = begin_with(tails, _NAME[:-1])
-    checked = named | _are_shaped(found)
+    checked = named | _are_shaped(checksums)
     holds = np.ones(len(run), bool)
     if not checked.any():
         return holds
     named &= run.has_store_host(OUR_HOST)
     rows = np.flatnonzero(checked & run.has_store_host(OUR_HOST))
     right = crc_tails(_crcs(run.buffer, run.starts[rows], ends[rows] - CRC_BYTES))
-    same = found[rows] == right
+    same = checksums[rows] == right
     holds[rows] = np.where(named[rows], same.all(1), ~same[:, len(_NAME) :].all(1))
     for row in np.flatnonzero(named & ~_are_apart(run, np.arange(len(run)))).tolist():
         record = run.data[run.starts[row] : ends[row]].tobytes()

@@ -132,8 +132,10 @@ def _decode(kind: Any, fields: Sequence[str]) -> Trace:
         fields = [*fields[:-1], "", fields[-1]]
     texts = [*fields, *[""] * (len(names) - len(fields))]
     types = kind.__annotations__.values()
-    found: Trace = kind(*(_value(one, text) for one, text in zip(types, texts, strict=False)))
-    return found
+    trace: Trace = kind(
+        *(_value(annotation, text) for annotation, text in zip(types, texts, strict=False))
+    )
+    return trace
 
 
 def _value(kind: object, text: str) -> object:
