@@ -125,8 +125,8 @@ class MessageFilter:
         wanted = np.ones(count, bool)
         if self.tags is not None:
             known = pa.array(sorted(self.tags), pa.string())
-            found = pc.is_in(properties.column(TAGS), known)
-            wanted = found.to_numpy(zero_copy_only=False)
+            mask = pc.is_in(properties.column(TAGS), known)
+            wanted = mask.to_numpy(zero_copy_only=False)
         if self.condition is not None and wanted.any():
             wanted = wanted & sql_columns.matching(self.condition, properties.column, count)
         return wanted

@@ -99,8 +99,8 @@ class _Rows:
                 return np.where(_nulls(self._column(of.name)), _UNKNOWN, _FALSE).astype(np.int8)
             case In(of, texts, negated):
                 column = self._column(of.name)
-                found = _bools(pc.is_in(column, pa.array(sorted(texts), pa.string())))
-                return np.where(_nulls(column), _UNKNOWN, found != negated).astype(np.int8)
+                hits = _bools(pc.is_in(column, pa.array(sorted(texts), pa.string())))
+                return np.where(_nulls(column), _UNKNOWN, hits != negated).astype(np.int8)
             case Search():
                 return self._searched(node)
         raise AssertionError(node)
@@ -117,8 +117,8 @@ class _Rows:
         operand = self._operand(node.left)
         if not isinstance(operand.value, pa.StringArray):
             return np.where(operand.wrong, _WRONG, _FALSE).astype(np.int8)
-        found = _bools(_SEARCHES[node.how](operand.value, node.text))
-        return ((found != node.negated) & ~operand.null).astype(np.int8)
+        hits = _bools(_SEARCHES[node.how](operand.value, node.text))
+        return ((hits != node.negated) & ~operand.null).astype(np.int8)
 
     def _operand(self, node: Node) -> _Operand:
         none = np.zeros(self._count, bool)

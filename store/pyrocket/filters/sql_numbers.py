@@ -63,17 +63,17 @@ def _basic_digits(text: str) -> bool:
 
 
 def _read_double(text: str) -> float | None:
-    found = _DOUBLE.fullmatch(text)
-    if found is None:
+    match = _DOUBLE.fullmatch(text)
+    if match is None:
         return None
-    if found["hex"]:
+    if match["hex"]:
         try:
-            value = float.fromhex(found["hex"])
+            value = float.fromhex(match["hex"])
         except OverflowError:
             value = math.inf
     else:
-        value = float(found["word"] or found["decimal"])
-    return -value if found["sign"] == "-" else value
+        value = float(match["word"] or match["decimal"])
+    return -value if match["sign"] == "-" else value
 
 
 def order_key(value: int | float) -> tuple[bool, int | float, float]:

@@ -80,15 +80,15 @@ def tokens(sql: str) -> Iterator[Token]:
     """Yield the tokens, then the end token. Raises InvalidInputError (SQL_INVALID)."""
     at = 0
     while at < len(sql):
-        found = _TOKEN.match(sql, at)
-        if found is None:
+        match = _TOKEN.match(sql, at)
+        if match is None:
             raise sql_error(sql, at, f"{sql[at]!r} is not allowed here", _HINTS.get(sql[at], ""))
-        kind, text = str(found.lastgroup), found[0]
+        kind, text = str(match.lastgroup), match[0]
         if kind == "word" and text.upper() in KEYWORDS:
             kind, text = "keyword", text.upper()
         if kind != "space":
             yield Token(kind, text, at)
-        at = found.end()
+        at = match.end()
     yield Token("end", "the end", len(sql))
 
 
