@@ -131,7 +131,9 @@ class Consumption:
 
     def ensure_topics(self, queues: Mapping[str, int]) -> None:
         """Create the missing topics with these numbers of queues. May wait for the write lock."""
-        if lacking_topics(queues, {name: one for name in queues if (one := self.topic(name))}):
+        if lacking_topics(
+            queues, {name: config for name in queues if (config := self.topic(name))}
+        ):
             with self._engine.writer.exclusive():
                 self._engine.ensure_topics(queues)
 
@@ -203,28 +205,28 @@ class Consumption:
         while start < end and len(raw) < limit and max_bytes > 0:
             stop = min(end, start + step)
             try:
-                found = self._read(
+                fetched = self._read(
                     (topic, queue_id), start, stop, where, limit - len(raw), max_bytes
                 )
-                decoded = [decode_record(one) for one in found.raw] if decode else []
+                decoded = [decode_record(data) for data in fetched.raw] if decode else []
             except (StoreDamagedError, OffsetOutOfRangeError) as error:
                 if stop - start > 1:
                     step = (stop - start) // 2
                     continue
                 # A message that is out of range has expired.
                 is_damaged = isinstance(error, StoreDamagedError)
-                found, decoded = Fetched([], stop, [start] if is_damaged else []), []
-            self._note_damaged(topic, queue_id, found.damaged)
+                fetched, decoded = Fetched([], stop, [start] if is_damaged else []), []
+            self._note_damaged(topic, queue_id, fetched.damaged)
             records += decoded
-            raw += found.raw
-            max_bytes -= sum(map(len, found.raw))
-            start, step = found.reached, most
+            raw += fetched.raw
+            max_bytes -= sum(map(len, fetched.raw))
+            start, step = fetched.reached, most
         return Fetched(raw, start, records=records)
 
     def read(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """Return one message; None if it cannot be read."""
-        found = self.fetch(topic, queue_id, offset, offset + 1, EVERYTHING, 1).records
-        return found[0] if found else None
+        records = self.fetch(topic, queue_id, offset, offset + 1, EVERYTHING, 1).records
+        return records[0] if records else None
 
     def _read(
         self,
@@ -237,22 +239,22 @@ class Consumption:
     ) -> Fetched:
         topic, queue_id = place
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        found, damaged, size = list[bytes](), list[int](), 0
+        raw, damaged, size = list[bytes](), list[int](), 0
         for piece in self._reader.slices(config, queue_id, start, end, where=where):
             fields = piece.records
             content, flags = memoryview(fields.buffer), fields.sys_flag & SYS_DAMAGED
             columns = (fields.starts, fields.sizes, fields.queue_offset, flags)
             for at, length, offset, is_damaged in zip(
-                *(each.tolist() for each in columns), strict=True
+                *(column.tolist() for column in columns), strict=True
             ):
                 if is_damaged:
                     damaged.append(offset)
                     continue
-                found.append(bytes(content[at : at + length]))
+                raw.append(bytes(content[at : at + length]))
                 size += length
-                if len(found) == limit or size >= max_bytes:
-                    return Fetched(found, offset + 1, damaged)
-        return Fetched(found, end, damaged)
+                if len(raw) == limit or size >= max_bytes:
+                    return Fetched(raw, offset + 1, damaged)
+        return Fetched(raw, end, damaged)
 
     def message_of(self, record: Record, longest: int | None = None) -> StoredMessage | None:
         """Return a record as a message; None if its body is invalid (counted and logged).

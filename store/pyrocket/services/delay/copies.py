@@ -70,7 +70,9 @@ def due_copies(
     places = real_places(PropertyColumns(run.properties()))
     known = [_Target.of(topics, name) for name in places.names]
     queue_ids = _queue_ids(known, places.codes, places.queue_ids)
-    longer = np.array([each.name_bytes for each in known] or [0])[places.codes] - run.topic_length
+    longer = (
+        np.array([target.name_bytes for target in known] or [0])[places.codes] - run.topic_length
+    )
     longer = longer - crc_lengths(run.properties())
     kept = (queue_ids >= 0) & (run.sizes + longer <= file_bytes - BLANK_BYTES)
     rows = np.flatnonzero(kept)
@@ -82,7 +84,7 @@ def due_copies(
     ]
     dropped = np.flatnonzero(~kept[:taken])
     if len(dropped):
-        _log_dropped(run, dropped, {each.name for each in known if not each.queues})
+        _log_dropped(run, dropped, {target.name for target in known if not target.queues})
     return DueCopies(batches, taken, len(dropped))
 
 
@@ -108,8 +110,8 @@ def _queue_ids(known: list[_Target], codes: Ints, wanted: Ints) -> Ints:
     """Return the queue id of each message; -1 if it cannot be delivered."""
     if not known:
         return np.full(len(codes), -1)
-    queues = np.array([each.queues for each in known])[codes]
-    write_queues = np.array([each.write_queues for each in known])[codes]
+    queues = np.array([target.queues for target in known])[codes]
+    write_queues = np.array([target.write_queues for target in known])[codes]
     placed = np.where(wanted < queues, wanted, wanted % write_queues)
     return np.where((codes >= 0) & (queues > 0), np.where(wanted < 0, -1, placed), -1)
 
@@ -151,8 +153,8 @@ def copies_of_due(
     """
     due = _within_max_bytes(due, max_bytes)
     entries, places, sizes = ordered(due.entries[due.alive])
-    found = read_scattered(log, places, sizes)
-    records, entries = found.fields(), entries[found.at]
+    scattered = read_scattered(log, places, sizes)
+    records, entries = scattered.fields(), entries[scattered.at]
     columns = PropertyColumns(records.properties())
     rows: Ints = np.flatnonzero(_are_the_same(records, columns, entries))
     if gone := int(np.count_nonzero(due.alive)) - len(rows):
@@ -167,7 +169,7 @@ def copies_of_due(
         targets.queue_ids[rows],
         targets.codes[rows],
     )
-    run = found.fields(rows[np.lexsort(sorted_by)])
+    run = scattered.fields(rows[np.lexsort(sorted_by)])
     copies = due_copies(run, topics, file_bytes=log.file_bytes, max_batches=len(rows))
     return copies.batches, due
 
@@ -209,14 +211,14 @@ def copies_to_keep(
     parts = np.cumsum(sizes) // MAX_BYTES
     for part in np.unique(parts):
         rows = np.flatnonzero(parts == part)
-        found = read_scattered(log, offsets[rows], sizes[rows])
-        if len(found.at) < len(rows):
+        scattered = read_scattered(log, offsets[rows], sizes[rows])
+        if len(scattered.at) < len(rows):
             _log.error(
                 "%d timers are damaged and are deleted with their log files",
-                len(rows) - len(found.at),
+                len(rows) - len(scattered.at),
             )
-        if len(found.at):
-            yield _copies(found, entries["copies"][rows][found.at] + 1, log.file_bytes)
+        if len(scattered.at):
+            yield _copies(scattered, entries["copies"][rows][scattered.at] + 1, log.file_bytes)
 
 
 def _to_keep(pending: PendingTimers, log_start: int) -> TimerEntries:

@@ -63,7 +63,7 @@ class ScheduleService:
         with writer.try_exclusive():
             pending = list(self._pending(writer.page.cursors()))
             # A level that fills a whole append must not delay the other levels.
-            for level, start, end in sorted(pending, key=lambda one: one[0] < self._first_level):
+            for level, start, end in sorted(pending, key=lambda span: span[0] < self._first_level):
                 if delivery.has_room:
                     self._take(delivery, level, start, end, now_ms)
                     self._first_level = 1 if delivery.has_room else level + 1

@@ -56,8 +56,8 @@ class Delivered:
         A message that is after the copy in the log was scheduled again later, and is not delivered
         yet.
         """
-        found = pc.index_in(delivery_marks(scheduled), value_set=self.marks)
-        at = pc.fill_null(found, _NOWHERE).to_numpy()
+        indexes = pc.index_in(delivery_marks(scheduled), value_set=self.marks)
+        at = pc.fill_null(indexes, _NOWHERE).to_numpy()
         later = self.places[at] > scheduled.physical_offset if len(self) else at > at
         return np.where((at != _NOWHERE) & later, at, _NOWHERE)
 
@@ -122,9 +122,9 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
     marks: list[Ints] = [np.zeros(0, np.int64)]
     offsets: list[Ints] = [np.zeros(0, np.int64)]
     for piece in pieces:
-        found = delivered.find(piece.records)
-        rows = np.flatnonzero(found != _NOWHERE)
-        marks.append(found[rows])
+        indexes = delivered.find(piece.records)
+        rows = np.flatnonzero(indexes != _NOWHERE)
+        marks.append(indexes[rows])
         offsets.append(piece.first_offset + rows)
     _, first = np.unique(np.concatenate(marks), return_index=True)
     return int(np.concatenate(offsets)[first].max(initial=-1)) + 1
@@ -133,8 +133,8 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
     # A cheap search first, because most messages of a log were never scheduled.
     scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
-    some = _rows(run, scheduled)
-    chosen = _rows(some, are_delivered(some))
+    candidates = _rows(run, scheduled)
+    chosen = _rows(candidates, are_delivered(candidates))
     if len(chosen):
         yield chosen
 
@@ -158,7 +158,7 @@ def delivery_marks(run: RecordFields) -> pa.StringArray:
     numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)
     return pc.binary_join_element_wise(
         *map(properties.column, _NAMES),
-        *(pa.array(each).cast(pa.string()) for each in numbers),
+        *(pa.array(column).cast(pa.string()) for column in numbers),
         "\x01",
         null_handling="replace",
     )

@@ -205,7 +205,7 @@ def _shortened(rows: TallyRows, timed: int, saved: int, due_ms: int) -> TallyRow
     if cut < len(rows) // 2:
         cut, saved = len(rows), timed
     hours = hours_of(rows[:cut]).items()
-    head = tally_rows(saved, {start: one for start, one in hours if start + HOUR_MS >= due_ms})
+    head = tally_rows(saved, {start: sums for start, sums in hours if start + HOUR_MS >= due_ms})
     return sealed(np.concatenate((head, rows[cut:])))
 
 
@@ -304,8 +304,8 @@ class TimerIndex:
         """Rewrite the tally durably from the files, which must be complete."""
         hours: Hours = {}
         for start in self.starts():
-            found = self.chosen(start, lambda part: part["queue_offset"] < timed)
-            hours = add_hours(hours, count_by_hour(sorted_unique(found)))
+            entries = self.chosen(start, lambda part: part["queue_offset"] < timed)
+            hours = add_hours(hours, count_by_hour(sorted_unique(entries)))
         self.make()
         self.tally.write(timed, hours)
 
@@ -331,8 +331,8 @@ class TimerIndex:
         """Return the first due time after the cursor, or NEVER; a tally checks the files read."""
         for start in self.starts():
             if start + HOUR_MS >= cursor[0]:
-                found = self.chosen(start, lambda part: are_after(part, cursor), tally=tally)
-                dues = found["due"]
+                entries = self.chosen(start, lambda part: are_after(part, cursor), tally=tally)
+                dues = entries["due"]
                 if len(dues):
                     return int(dues.min())
         return NEVER

@@ -111,11 +111,11 @@ def _copies_in(run: RecordFields) -> TimerEntries:
     run.check_structure()
     marked = pc.match_substring(run.properties(), f"{TIMER_OUT_MS}\x01")
     rows = np.flatnonzero(marked.to_numpy(zero_copy_only=False))
-    some = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
-    homes = PropertyColumns(some.properties()).column(REAL_TOPIC)
-    home = pc.fill_null(pc.equal(homes.cast("binary"), some.topics()), False)
-    copies = np.asarray(home.to_numpy(zero_copy_only=False), bool) & ~of_timer_topic(some)
-    return timer_entries(some, np.zeros(len(some), np.int64))[copies]
+    candidates = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
+    homes = PropertyColumns(candidates.properties()).column(REAL_TOPIC)
+    home = pc.fill_null(pc.equal(homes.cast("binary"), candidates.topics()), False)
+    copies = np.asarray(home.to_numpy(zero_copy_only=False), bool) & ~of_timer_topic(candidates)
+    return timer_entries(candidates, np.zeros(len(candidates), np.int64))[copies]
 
 
 SLACK_MS = 2000

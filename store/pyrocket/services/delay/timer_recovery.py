@@ -137,10 +137,10 @@ class _Recovery:
         rows = np.flatnonzero(np.isin(entries["key"], self._delivered["key"]))
         if len(rows):
             # An entry may be due later than its message, and two timers may have the same key.
-            some, places, sizes = ordered(entries[rows])
-            found = read_scattered(self._log, places, sizes)
-            exact = timer_entries(found.fields(), some["queue_offset"][found.at])
-            exact["physical_offset"] = places[found.at]
+            timers, places, sizes = ordered(entries[rows])
+            scattered = read_scattered(self._log, places, sizes)
+            exact = timer_entries(scattered.fields(), timers["queue_offset"][scattered.at])
+            exact["physical_offset"] = places[scattered.at]
             known = exact[have_copies(exact, self._delivered)]
             java |= np.isin(entries["queue_offset"], known["queue_offset"])
         return java

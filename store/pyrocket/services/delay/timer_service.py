@@ -192,8 +192,8 @@ class TimerService:
         except StoreDamagedError as error:
             if error.code != TIMERS_DAMAGED:
                 raise
-        found = self._read_new(first, max(end, progress.queue_offset), progress)
-        return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *found]), progress.cursor)
+        parts = self._read_new(first, max(end, progress.queue_offset), progress)
+        return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor)
 
     def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
         """Return the indexed pending timers at queue offset `start` or later.

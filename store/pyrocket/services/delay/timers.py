@@ -108,7 +108,9 @@ class Timers:
             later = entries["queue_offset"] > after.queue_offset
             same_time = entries["due"] == after.due_ms
             entries = entries[(entries["due"] > after.due_ms) | same_time & later]
-        return sorted(self._read(entries[:limit]), key=lambda one: (one.due_ms, one.queue_offset))
+        return sorted(
+            self._read(entries[:limit]), key=lambda timer: (timer.due_ms, timer.queue_offset)
+        )
 
     def entries(self) -> TimerEntries:
         """Return the pending timers by due time and queue offset; see `formats.timer_entry`."""
@@ -130,11 +132,11 @@ class Timers:
         check_text(topic=topic, msg_id=msg_id)
         writer = self._engine.writer
         timers = self._lookup.query(TIMER_TOPIC, msg_id)
-        found = [one for one in timers if _is_for(one, topic, msg_id)]
+        matching = [timer for timer in timers if _is_for(timer, topic, msg_id)]
         with writer.exclusive():
-            while found and self.service.index_new(writer):
+            while matching and self.service.index_new(writer):
                 pass
-            pending = [one for one in found if self._is_pending(writer, one)]
+            pending = [timer for timer in matching if self._is_pending(writer, timer)]
             if pending:
                 writer.append([self._cancellation(pending[-1])])
         if pending:
@@ -188,9 +190,9 @@ class Timers:
                 _log.warning("a RocketMQ broker may deliver timers twice: %s", error)
 
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
-        some, places, sizes = ordered(entries)
-        found = read_scattered(self.service.log, places, sizes)
-        columns = PropertyColumns(found.fields().properties())
+        timers, places, sizes = ordered(entries)
+        scattered = read_scattered(self.service.log, places, sizes)
+        columns = PropertyColumns(scattered.fields().properties())
         ids, targets = columns.column(UNIQ_KEY).to_pylist(), real_places(columns)
         return [
             PendingTimer(
@@ -201,7 +203,7 @@ class Timers:
                 queue_offset=int(entry["queue_offset"]),
             )
             for entry, msg_id, code, queue_id in zip(
-                some[found.at], ids, targets.codes, targets.queue_ids, strict=True
+                timers[scattered.at], ids, targets.codes, targets.queue_ids, strict=True
             )
         ]
 

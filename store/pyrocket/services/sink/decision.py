@@ -191,7 +191,7 @@ def _is_same(known: LedgerEntry, record: SinkRecord) -> bool:
         return True
     if known.version < RECORD_VERSION:
         return known.rows == record.rows and known.bytes in (0, record.bytes)
-    figures = ((one.rows, one.content_bytes, one.content) for one in (known, record))
+    figures = ((entry.rows, entry.content_bytes, entry.content) for entry in (known, record))
     return next(figures) == next(figures)
 
 

@@ -105,7 +105,7 @@ class _State:
 
     def forget(self, oldest_ms: int) -> None:
         """Forget the queries whose last batch is older than `oldest_ms`."""
-        kept = {key: one for key, one in self.entries.items() if one.time_ms >= oldest_ms}
+        kept = {key: entry for key, entry in self.entries.items() if entry.time_ms >= oldest_ms}
         self.entries = kept
 
 
@@ -176,7 +176,9 @@ class SinkLedger:
         _log.warning("%s does not match the log: it is used only for deleted messages", self._path)
         records = self._records(first, end) if first < end else ()
         begin = next((record.offset for record in records if record), 2**63 - 1)
-        return _State(0, -1, {key: one for key, one in state.entries.items() if one.offset < begin})
+        return _State(
+            0, -1, {key: entry for key, entry in state.entries.items() if entry.offset < begin}
+        )
 
     def _agrees(self, state: _State, first: int, end: int) -> bool:
         """Return whether the last known record is still at its log offset, or was deleted."""

@@ -76,7 +76,7 @@ class Publisher:
             with self._writer.exclusive():
                 streamed = self._append(staged, files, None)
         self._writer.flush()
-        return _published(sum(one.rows for one in staged), streamed)
+        return _published(sum(part.rows for part in staged), streamed)
 
     def _drop(self, record: SinkRecord, policy: PublishPolicy) -> Published:
         """Append no rows. A new run still replaces the run that published the batch."""
@@ -107,17 +107,17 @@ class Publisher:
     def _open(self, staged: Sequence[Staged], stack: ExitStack) -> list[StagedReader]:
         """Open all files, check that they are complete and unchanged, and create missing topics."""
         files = []
-        for one in staged:
-            if one.store != self._writer.identity.store_id:
-                raise _not_shared(f"rows were staged for the store {one.store}, not for this one")
+        for part in staged:
+            if part.store != self._writer.identity.store_id:
+                raise _not_shared(f"rows were staged for the store {part.store}, not for this one")
             try:
-                path = self._area.path(one.name)
-                file = StagedReader(path, one.file_bytes, one.checksum)
+                path = self._area.path(part.name)
+                file = StagedReader(path, part.file_bytes, part.checksum)
             except FileNotFoundError:
                 raise _not_shared(f"the staged file {path} is missing") from None
             files.append(stack.enter_context(file))
             file.check()
-            _check_routes(one, file)
+            _check_routes(part, file)
         self._topics.create_missing(staged, _Chunks(files).topics())
         return files
 
@@ -163,8 +163,8 @@ class _BatchTopics:
     def _queues(self, staged: Sequence[Staged], used: Iterable[str]) -> dict[str, int]:
         """Return the topics of the batch and their queue counts. Raises the errors of `ensure`."""
         routed: dict[str, set[int]] = {}
-        for one in staged:
-            for name, queues in one.topics.items():
+        for part in staged:
+            for name, queues in part.topics.items():
                 routed.setdefault(name, set()).add(queues)
         known = self._topics.all()
         for name, counts in routed.items():
@@ -177,11 +177,11 @@ class _BatchTopics:
 
 def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> None:
     """Raise SinkError if the topic's queue count has changed since the rows were staged."""
-    found = queues | ({known.write_queues} if known else set())
-    if len(found) > 1 or (known and not known.writable):
+    counts = queues | ({known.write_queues} if known else set())
+    if len(counts) > 1 or (known and not known.writable):
         raise SinkError(
             f"topic {name!r} was changed while its rows were staged: the topic has or had the write"
-            f" queues {sorted(found)}, or is no longer writable.",
+            f" queues {sorted(counts)}, or is no longer writable.",
             remedy="Run the write again; none of its rows are visible.",
             code="TOPIC_CHANGED",
         )
@@ -190,8 +190,8 @@ def _check_unchanged(name: str, queues: set[int], known: TopicConfig | None) -> 
 def publish_record(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
     """Return the record that identifies a batch and summarizes its rows."""
     content = ContentSum()
-    for one in staged:
-        content = content.plus(one.content)
+    for part in staged:
+        content = content.plus(part.content)
     return SinkRecord(
         kind=BEGIN,
         key=batch.key,
@@ -201,8 +201,8 @@ def publish_record(batch: SinkBatch, staged: Sequence[Staged]) -> SinkRecord:
         run=batch.run,
         boot=batch.began.boot,
         began=batch.began.ns,
-        rows=sum(one.rows for one in staged),
-        bytes=sum(one.bytes for one in staged),
+        rows=sum(part.rows for part in staged),
+        bytes=sum(part.bytes for part in staged),
         content_bytes=content.bytes,
         content=content.sum,
     )

@@ -102,10 +102,10 @@ class Sink:
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete staged rows that will not be published; errors of the file system are ignored."""
         _check_staged(staged)
-        for one in staged:
-            if one.name and one.store == self._engine.identity.store_id:
+        for part in staged:
+            if part.name and part.store == self._engine.identity.store_id:
                 with suppress(OSError, ValueError):
-                    self._area.remove(one.name)
+                    self._area.remove(part.name)
 
     def last(self, identity: str, target: str) -> int | None:
         """Return the last published batch that has rows, or None. Takes no lock."""
@@ -146,8 +146,8 @@ class Sink:
         A file that cannot be deleted now is deleted when it is a week old.
         """
         with suppress(OSError):
-            for one in staged:
-                self._area.recycle(one.name)
+            for part in staged:
+                self._area.recycle(part.name)
             self._area.remove_batches_up_to(staged[0].name)
             self._area.remove_folder_of(staged[0].name)
             self._area.clean(self._clock())
@@ -168,5 +168,5 @@ def _left_out(staged: Sequence[Staged]) -> int:
 
 def _check_staged(staged: Sequence[Staged]) -> None:
     check_type(Sequence, "Use a list of results of `Stager.finish`.", staged=staged)
-    for one in staged:
-        check_type(Staged, "Use the result of `Stager.finish`.", staged=one)
+    for part in staged:
+        check_type(Staged, "Use the result of `Stager.finish`.", staged=part)

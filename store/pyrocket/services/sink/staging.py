@@ -123,7 +123,7 @@ class StagingArea:
     def _parts(self, name: str) -> list[Path]:
         """Return the paths of a file and its segments that exist."""
         path = self.path(name)
-        return [one for one in _files(path.parent) if one.name.partition(".")[0] == path.name]
+        return [file for file in _files(path.parent) if file.name.partition(".")[0] == path.name]
 
     def recycle(self, name: str) -> None:
         """Keep a published file for another task, or delete the file if enough files are kept."""
@@ -131,7 +131,7 @@ class StagingArea:
         for part in self._parts(name):
             if part != path:
                 io.unlink(part)
-        sizes = [one.stat().st_size for one in _files(self._recycled)]
+        sizes = [file.stat().st_size for file in _files(self._recycled)]
         with suppress(FileNotFoundError):
             room = _MAX_RECYCLED_BYTES - sum(sizes) - path.stat().st_size
             if len(sizes) >= _MAX_RECYCLED_FILES or room < 0:
@@ -327,8 +327,8 @@ class Stager:
         content, columns = content_sum(columns, topics)
         encoded = self._encoder.encode_rows(batch, columns, topic, start, self._route)
         with failing_whole(self._place.root):
-            for one in encoded:
-                self._add(one)
+            for part in encoded:
+                self._add(part)
         self._content = self._content.plus(content)
         self._rows += len(columns)
         return len(columns)

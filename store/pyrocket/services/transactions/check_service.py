@@ -184,7 +184,7 @@ class TransactionCheckService:
             self._is_wanted = False
             groups, next_ms = self._due(now_ms, renews=renews)
             self._limit_backlog(writer)
-        plans = {each: self._run_group(writer, each, now_ms, renews=renews) for each in groups}
+        plans = {group: self._run_group(writer, group, now_ms, renews=renews) for group in groups}
         self._full = {group for group, plan in plans.items() if plan.lacks_room}
         # Counted from the end of the round, so that its copies are old enough in the next round.
         end = bridge.clock()
@@ -232,7 +232,7 @@ class TransactionCheckService:
         if bridge.halves.backlog > bridge.policy.max_backlog:
             bridge.catch_up(writer)
             end = bridge.halves.end - bridge.policy.max_backlog
-            bridge.append_again(writer, [one for one in bridge.halves if one.queue_offset < end])
+            bridge.append_again(writer, [half for half in bridge.halves if half.queue_offset < end])
 
     def _plan(self, group: str, plan: _Round, now_ms: int) -> _Round:
         for half in self._bridge.halves:

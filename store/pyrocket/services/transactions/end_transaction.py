@@ -116,11 +116,11 @@ class EndTransactionProcessor:
             _check_group(half, ref)
             return half
         stored = self._stored(ref)
-        found = halves.newest_copy(stored) if stored else None
-        if found is None and stored is None:
-            found = halves.of_transaction(ref.transaction_id, ref.group)
-        if found is not None:
-            return found
+        undecided = halves.newest_copy(stored) if stored else None
+        if undecided is None and stored is None:
+            undecided = halves.of_transaction(ref.transaction_id, ref.group)
+        if undecided is not None:
+            return undecided
         raise TransactionError(
             f"the transaction of the half message at offset {ref.queue_offset} has ended: it was"
             " committed, rolled back or discarded.",

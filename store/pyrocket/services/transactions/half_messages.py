@@ -97,8 +97,8 @@ class HalfMessages:
     def of_transaction(self, transaction_id: str, group: str) -> HalfMessage | None:
         """Return the undecided half message of a transaction, if there is exactly one."""
         halves = map(self.find, self._of_id.get(transaction_id, ()) if transaction_id else ())
-        found = [half for half in halves if half is not None and half.group == group]
-        return found[0] if len(found) == 1 else None
+        matching = [half for half in halves if half is not None and half.group == group]
+        return matching[0] if len(matching) == 1 else None
 
     def is_named(self, queue_offset: int) -> bool:
         """Return whether an op message at or after the op cursor contains this offset."""
@@ -158,7 +158,7 @@ class HalfMessages:
             self._op_end,
         )
         # An op message for the original of an immune message also ends its copy.
-        kept = {one.prepared for one in self} if self._without_op else set()
+        kept = {message.prepared for message in self} if self._without_op else set()
         ops = sorted(at for at in leaving if at >= half and at not in kept)
         return EndPlan(ops, max(half, self._half_cursor), op)
 
