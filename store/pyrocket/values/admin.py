@@ -221,4 +221,4 @@ class CleanReport:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the log files that exceed the limits but are kept."""
-        return sum(one.file.bytes for one in self.kept)
+        return sum(kept.file.bytes for kept in self.kept)
