@@ -116,7 +116,7 @@ def _build_batch(reader: Reader, part: RecordSlice, columns: Sequence[str]) -> p
 
 def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
     """Return for each record whether its queue has an entry that is dispatched."""
-    found = np.zeros(len(fields), bool)
+    mask = np.zeros(len(fields), bool)
     bound = reader.bound()
     for (topic, queue_id), rows in queue_rows(fields):
         offsets = fields.queue_offset[rows]
@@ -125,5 +125,5 @@ def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
         kept = offsets >= 0
         rows, offsets = rows[kept], offsets[kept]
         at = fields.physical_offset[rows]
-        found[rows] = (reader.log_offsets_at(topic, queue_id, offsets) == at) & (at < bound)
-    return pa.array(found)
+        mask[rows] = (reader.log_offsets_at(topic, queue_id, offsets) == at) & (at < bound)
+    return pa.array(mask)

@@ -83,11 +83,11 @@ class PendingMessages:
 
     def _slices(self, part: PendingRange, topics: Sequence[str]) -> Iterator[RecordSlice]:
         chosen = np.frombuffer(part.offsets, np.int64) if part.offsets else None
-        for found in self._reader.records(part.topic, part.queue_id, part.start, part.end):
-            rows = _rows_for(found, topics)
+        for piece in self._reader.records(part.topic, part.queue_id, part.start, part.end):
+            rows = _rows_for(piece, topics)
             if chosen is not None:
-                rows = rows[np.isin(rows + found.first_offset, chosen)]
-            yield found.part(rows)
+                rows = rows[np.isin(rows + piece.first_offset, chosen)]
+            yield piece.part(rows)
 
     def _levels(self) -> Iterator[PendingRange]:
         count = len(self._reader.identity.config.delay_levels_ms)
@@ -108,9 +108,9 @@ def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:
     """Yield ranges with these ascending offsets of queue 0."""
     for near in np.split(offsets, np.flatnonzero(np.diff(offsets) > _MAX_GAP) + 1):
         for first in range(0, len(near), MAX_MESSAGES):
-            some = near[first : first + MAX_MESSAGES]
-            start, end = int(some[0]), int(some[-1]) + 1
-            chosen = b"" if end - start == len(some) else some.tobytes()
+            batch = near[first : first + MAX_MESSAGES]
+            start, end = int(batch[0]), int(batch[-1]) + 1
+            chosen = b"" if end - start == len(batch) else batch.tobytes()
             yield PendingRange(topic, 0, start, end, chosen)
 
 

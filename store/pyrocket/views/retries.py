@@ -39,14 +39,16 @@ _SYSTEM = "systemProperties"
 
 def group_of(topic: str, groups: Collection[str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead-letter topic; "" for any other topic."""
-    prefix = next((one for one in _PREFIXES.values() if topic.startswith(one)), "")
+    prefix = next(
+        (candidate for candidate in _PREFIXES.values() if topic.startswith(candidate)), ""
+    )
     name = topic.removeprefix(prefix)
     if not prefix or name in groups:
         return name if prefix else ""
     group, plus, _ = name.partition("+")
     if plus:
         return group
-    owners = [one for one in groups if name.removeprefix(f"{one}_") in topics]
+    owners = [owner for owner in groups if name.removeprefix(f"{owner}_") in topics]
     return max(owners, key=len, default=name)
 
 
@@ -70,7 +72,7 @@ def pending_retry_parts(
     """Yield the ranges of scheduled messages, some of which may be for retry topics."""
     owned = _owned(all_queues(reader), groups, "retry", group)
     if owned:
-        yield from (PendingRetryPart(each, owned) for each in pending.plan("scheduled"))
+        yield from (PendingRetryPart(part, owned) for part in pending.plan("scheduled"))
 
 
 def _owned(names: Collection[str], groups: Groups, view: str, group: str) -> dict[str, str]:

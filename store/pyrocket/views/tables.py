@@ -39,8 +39,8 @@ def _summed(queues: list[dict[str, int | None]]) -> _Row:
     first = [at for queue in queues if (at := queue["firstStoreTimestamp"]) is not None]
     last = [at for queue in queues if (at := queue["lastStoreTimestamp"]) is not None]
     return {
-        "messages": sum((one["maxOffset"] or 0) - (one["minOffset"] or 0) for one in queues),
-        "bytes": sum(one["bytes"] or 0 for one in queues),
+        "messages": sum((queue["maxOffset"] or 0) - (queue["minOffset"] or 0) for queue in queues),
+        "bytes": sum(queue["bytes"] or 0 for queue in queues),
         "firstStoreTimestamp": min(first, default=None),
         "lastStoreTimestamp": max(last, default=None),
         "queues": queues,
@@ -83,8 +83,8 @@ def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
     names = [groups.get(group).name] if group else list(groups.all())
     rows: dict[str, list[_Row]] = {name: [] for name in names}
     wanted = names[0] if group else ""
-    for one in positions(reader, groups.offsets(), groups.starts(), wanted):
-        rows.setdefault(one.group, []).append(_lag(reader, one))
+    for lag in positions(reader, groups.offsets(), groups.starts(), wanted):
+        rows.setdefault(lag.group, []).append(_lag(reader, lag))
     without: dict[str, list[_Row]] = {name: [{"consumerGroup": name}] for name in names}
     return _table("groups", (row for name in rows for row in rows[name] or without[name]))
 
