@@ -147,8 +147,8 @@ def parse_size(text: str) -> int | None:
 
     Units are powers of 1024. The result may be larger than any file system.
     """
-    found = _SIZE.fullmatch(text.strip())
-    return int(found[1]) * _BYTES[found[2].lower()] if found else None
+    match = _SIZE.fullmatch(text.strip())
+    return int(match[1]) * _BYTES[match[2].lower()] if match else None
 
 
 def format_size(size: int) -> str:

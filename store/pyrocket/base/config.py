@@ -22,23 +22,23 @@ MAX_DELAY_LEVELS = 64
 
 def parse_duration(text: str) -> int | None:
     """Return a duration such as `2h30m` in milliseconds; None if it is invalid."""
-    found = _DURATION.fullmatch(text)
-    if not text or not found:
+    match = _DURATION.fullmatch(text)
+    if not text or not match:
         return None
-    return sum(int(count or 0) * ms for count, ms in zip(found.groups(), _MS.values(), strict=True))
+    return sum(int(count or 0) * ms for count, ms in zip(match.groups(), _MS.values(), strict=True))
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays of level 1, 2, … Raises OptionError (DELAY_LEVELS)."""
-    found = [_LEVEL.fullmatch(word) for word in text.split()]
-    if not 1 <= len(found) <= MAX_DELAY_LEVELS or None in found:
+    levels = [_LEVEL.fullmatch(word) for word in text.split()]
+    if not 1 <= len(levels) <= MAX_DELAY_LEVELS or None in levels:
         raise OptionError(
             f"delay_levels is {text!r}.",
             remedy=f"Use 1 to {MAX_DELAY_LEVELS} delays, each a whole number and s, m, h or d, such"
             " as '1s 5s 10s 30s 1m'.",
             code="DELAY_LEVELS",
         )
-    return tuple(int(level[1]) * _MS[level[2]] for level in found if level)
+    return tuple(int(level[1]) * _MS[level[2]] for level in levels if level)
 
 
 MAX_BODY_BYTES = 4 * 1024 * 1024

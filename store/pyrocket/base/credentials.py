@@ -34,8 +34,8 @@ def parse(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, bytes, byte
 
     Some clients append region and service to the access key. An empty key means no credentials.
     """
-    found = {key: value for key, value in metadata if isinstance(value, str)}
-    scheme, _, rest = found.get(AUTHORIZATION_KEY, "").partition(" ")
+    headers = {key: value for key, value in metadata if isinstance(value, str)}
+    scheme, _, rest = headers.get(AUTHORIZATION_KEY, "").partition(" ")
     parts = dict(_FIELD.findall(rest))
     key = parts.get("Credential", "").partition("/")[0]
     if scheme != SCHEME or not key:
@@ -44,7 +44,7 @@ def parse(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, bytes, byte
         signature = bytes.fromhex(parts.get("Signature", ""))
     except ValueError:
         signature = b""
-    return key, found.get(DATE_KEY, "").encode(), signature
+    return key, headers.get(DATE_KEY, "").encode(), signature
 
 
 @dataclass(frozen=True, kw_only=True)
