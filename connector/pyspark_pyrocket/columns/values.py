@@ -73,7 +73,7 @@ def _check_struct(field: StructField, payload: Payload) -> None:
 def _check_known(field: StructField, known: StructType | None) -> None:
     if known is None:
         return
-    types = {each.name.lower(): each.dataType.simpleString() for each in known}
+    types = {column.name.lower(): column.dataType.simpleString() for column in known}
     if field.name.lower() not in types:
         raise _unknown(field.name, [*COLUMNS, *known.names])
     if field.dataType.simpleString() != types[field.name.lower()]:
@@ -173,15 +173,15 @@ def _indices(asked: list[StructField], fields: StructType) -> dict[str, int]:
     """Return the indexes of the fields by name; exact matches take precedence."""
     places = {name.lower(): at for at, name in enumerate(fields.names)}
     places |= {name: at for at, name in enumerate(fields.names)}
-    return {each.name: places.get(each.name, places[each.name.lower()]) for each in asked}
+    return {field.name: places.get(field.name, places[field.name.lower()]) for field in asked}
 
 
 def require_value_schema(payload: Payload, schema: StructType) -> None:
     """Raise OptionError if valueSchema is missing: it could be inferred differently later."""
     if payload.value_format != JSON or payload.value_schema is not None:
         return
-    found = StructType(_inside(_values(schema, payload), payload))
-    now = f"For the existing messages it would be: {to_ddl(found)}" if len(found) else ""
+    inferred = StructType(_inside(_values(schema, payload), payload))
+    now = f"For the existing messages it would be: {to_ddl(inferred)}" if len(inferred) else ""
     raise OptionError(
         "A stream with valueFormat=json needs the option 'valueSchema': its columns must not depend"
         f" on the messages that exist when the query starts. {now}".rstrip(),

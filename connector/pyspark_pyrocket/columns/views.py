@@ -71,7 +71,7 @@ def _spark_type(kind: pa.DataType) -> types.DataType:
         return types.ArrayType(_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
         return types.StructType(
-            [types.StructField(each.name, _spark_type(each.type)) for each in kind]
+            [types.StructField(field.name, _spark_type(field.type)) for field in kind]
         )
     return _SPARK[kind]
 
