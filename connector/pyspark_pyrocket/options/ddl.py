@@ -204,17 +204,17 @@ class _Parser:
         return self._tokens[self._at][1].lower()
 
     def _accept(self, word: str) -> bool:
-        found = self._peek() == word
-        self._at += found
-        return found
+        accepted = self._peek() == word
+        self._at += accepted
+        return accepted
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
             raise self._wrong(f"Expected {word.upper()!r}")
 
     def _take(self, kind: str, what: str) -> str:
-        found, token, _ = self._tokens[self._at]
-        if found != kind:
+        actual, token, _ = self._tokens[self._at]
+        if actual != kind:
             raise self._wrong(f"Expected {what}")
         self._at += 1
         return token

@@ -26,8 +26,8 @@ _FIRST_S = 8
 def _parse_addresses(option: str, text: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.split(","))
     for address in addresses:
-        found = _ADDRESS.fullmatch(address)
-        if not found or not 0 < int(found[2]) < 65536:
+        match = _ADDRESS.fullmatch(address)
+        if not match or not 0 < int(match[2]) < 65536:
             raise invalid(
                 option,
                 text,
@@ -41,13 +41,13 @@ def _parse_name_servers(option: str, text: str) -> tuple[str, ...]:
 
 
 def _parse_broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
-    found = []
+    pairs = []
     for part in re.split("[;,]", text):
         name, equals, address = part.strip().partition("=")
         if not name or not equals:
             raise invalid(option, text, "Write broker-a=host:10911; several with commas.")
-        found += [(name, each) for each in _parse_addresses(option, address)]
-    return tuple(found)
+        pairs += [(name, server) for server in _parse_addresses(option, address)]
+    return tuple(pairs)
 
 
 ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresses, ())
@@ -167,7 +167,7 @@ class Endpoint:
 
     def __repr__(self) -> str:
         """Return the options without the secret."""
-        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
         shown["secret_key"] = "***" if self.secret_key else ""
         return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 

@@ -84,7 +84,7 @@ _OPTIONS = (
     ),
 )
 
-_BY_NAME = {each.name.lower(): each for each in _OPTIONS}
+_BY_NAME = {option.name.lower(): option for option in _OPTIONS}
 
 _BY_PREFIX = (
     ForeignOption("kafka.", _CLIENT),

@@ -89,7 +89,7 @@ def made_of(*options: Option[Any]) -> dict[str, Any]:
 def rows_of(*classes: Any) -> tuple[Option[Any], ...]:
     """Return the options of these dataclasses, in the order of their fields."""
     return tuple(
-        row for each in classes for part in fields(each) for row in part.metadata.get(_ROWS, ())
+        row for cls in classes for part in fields(cls) for row in part.metadata.get(_ROWS, ())
     )
 
 

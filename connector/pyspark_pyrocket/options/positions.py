@@ -70,10 +70,10 @@ def _relative(text: str) -> Timestamp | None:
 
 def _iso(where: str, text: str) -> Timestamp | None:
     # Not `fromisoformat` of the text: the forms it accepts depend on Python's version.
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         return None
-    year, _, month, day, hour, _, minute, second, fraction, zulu, zone, past = found.groups("")
+    year, _, month, day, hour, _, minute, second, fraction, zulu, zone, past = match.groups("")
     try:
         time = datetime.fromisoformat(
             f"{year}-{month}-{day}T{hour or '00'}:{minute or '00'}:{second or '00'}"
@@ -165,7 +165,7 @@ class TimeChoice:
     def moments(self) -> list[Timestamp]:
         if self.moment is not None:
             return [self.moment]
-        brokers = [each for by_broker in self.queues.values() for each in by_broker.values()]
+        brokers = [queues for by_broker in self.queues.values() for queues in by_broker.values()]
         return [moment for queues in brokers for moment in queues.values()]
 
     def describe(self) -> str:

@@ -71,10 +71,10 @@ def nearest(word: str, names: Iterable[str]) -> str:
     """Return the name most similar to `word`, ignoring case, or "" if none is similar."""
     low = word.lower()
     by_lower = {name.lower(): name for name in names}
-    for each in get_close_matches(low, by_lower, n=5, cutoff=_MIN_RATIO_OF_SAME_BEGINNING):
-        begins_alike = len(low) >= _BEGINNING and each.startswith(low[:_BEGINNING])
-        if begins_alike or get_close_matches(low, [each], cutoff=_MIN_RATIO):
-            return by_lower[each]
+    for candidate in get_close_matches(low, by_lower, n=5, cutoff=_MIN_RATIO_OF_SAME_BEGINNING):
+        begins_alike = len(low) >= _BEGINNING and candidate.startswith(low[:_BEGINNING])
+        if begins_alike or get_close_matches(low, [candidate], cutoff=_MIN_RATIO):
+            return by_lower[candidate]
     return ""
 
 
