@@ -125,8 +125,8 @@ def _fits(spans: Iterable[tuple[QueueRange, ByteSpan]], max_bytes: int) -> bool:
     """Return whether all messages lie within `max_bytes` of the logs: then no sum is needed."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for each, span in spans:
-        broker = each.queue.broker
+    for part, span in spans:
+        broker = part.queue.broker
         if span.bytes:
             first[broker] = min(span.start, first.get(broker, span.start))
             last[broker] = max(span.end, last.get(broker, span.end))
@@ -137,25 +137,25 @@ def _ends_within(
     waiting: list[QueueRange], guesses: list[int], max_bytes: int, source: MessageSource
 ) -> dict[MessageQueue, int]:
     """Return the end offset of each queue: one message, then its share of the remaining bytes."""
-    firsts = [QueueRange(each.queue, each.start, each.start + 1) for each in waiting]
+    firsts = [QueueRange(part.queue, part.start, part.start + 1) for part in waiting]
     sizes = source.split_at_bytes([(first, [NO_LIMIT]) for first in firsts])
     left = max_bytes - sum(size for ((_, size),) in sizes)
-    reached = {each.queue: each.end for each in firsts}
+    reached = {part.queue: part.end for part in firsts}
     more = {
-        QueueRange(each.queue, first.end, each.end): max(guess, 1)
-        for each, first, guess in zip(waiting, firsts, guesses, strict=True)
-        if first.end < each.end
+        QueueRange(part.queue, first.end, part.end): max(guess, 1)
+        for part, first, guess in zip(waiting, firsts, guesses, strict=True)
+        if first.end < part.end
     }
     for _ in range(_ROUNDS):
         if left <= max_bytes // _GOOD_ENOUGH or not more:
             break
         weight = sum(more.values())
-        shares = [(each, [left * guess // weight]) for each, guess in more.items()]
-        found = source.split_at_bytes(shares)
+        shares = [(part, [left * guess // weight]) for part, guess in more.items()]
+        splits = source.split_at_bytes(shares)
         rest = {}
-        for (each, guess), ((offset, used),) in zip(more.items(), found, strict=True):
-            reached[each.queue], left = offset, left - used
-            if offset < each.end:
-                rest[QueueRange(each.queue, offset, each.end)] = max(guess - used, 1)
+        for (part, guess), ((offset, used),) in zip(more.items(), splits, strict=True):
+            reached[part.queue], left = offset, left - used
+            if offset < part.end:
+                rest[QueueRange(part.queue, offset, part.end)] = max(guess - used, 1)
         more = rest
     return reached

@@ -30,7 +30,9 @@ class BadRecords:
     def send(self, records: list[BadRecord]) -> None:
         """Durably append the records that have not been sent yet."""
         some_are_there = self._is_there(records)
-        missing = [each for each in records if not (some_are_there and self._is_there([each]))]
+        missing = [
+            record for record in records if not (some_are_there and self._is_there([record]))
+        ]
         if not missing:
             return
         sink = self.target.open_sink(config=StoreConfig(flush="manual"))
@@ -67,10 +69,10 @@ def prepare_bad_records(target: Target, options: ReadOptions) -> None:
             f"Option 'badRecordsTopic' is given with view={options.view}.",
             "It applies only to messages of topics: remove it.",
         )
-    for one in target.open_source().by_broker().values():
+    for source in target.open_source().by_broker().values():
         # Opened for writing even if the topic exists: if a broker holds the store, the query fails
         # now.
-        sink = one.target.of_store(None).open_sink()
+        sink = source.target.of_store(None).open_sink()
         try:
             sink.prepare(topic)
         finally:
@@ -85,17 +87,17 @@ def key_of(record: BadRecord) -> str:
 def _batch(records: list[BadRecord]) -> pa.RecordBatch:
     properties = [
         [
-            ("originTopic", each.topic),
-            ("originQueueId", str(each.queue_id)),
-            ("originQueueOffset", str(each.queue_offset)),
-            ("reason", _printable(each.reason)),
+            ("originTopic", record.topic),
+            ("originQueueId", str(record.queue_id)),
+            ("originQueueOffset", str(record.queue_offset)),
+            ("reason", _printable(record.reason)),
         ]
-        for each in records
+        for record in records
     ]
     return pa.record_batch(
         {
-            "body": pa.array([each.body for each in records], pa.binary()),
-            "keys": pa.array([key_of(each) for each in records], pa.string()),
+            "body": pa.array([record.body for record in records], pa.binary()),
+            "keys": pa.array([key_of(record) for record in records], pa.string()),
             "properties": pa.array(properties, pa.map_(pa.string(), pa.string())),
         }
     )

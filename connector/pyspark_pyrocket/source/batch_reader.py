@@ -63,21 +63,23 @@ def located_partitions(source: MessageSource, options: ReadOptions) -> list[Read
         begin_ms=begin_ms,
         end_ms=end_ms - 1,
     )
-    found = []
-    for broker, one in source.by_broker().items():
+    tasks = []
+    for broker, broker_source in source.by_broker().items():
         of_broker = {queue: has for queue, has in bounds.items() if queue.broker == broker}
         if of_broker:
-            located = one.locate(replace(request, topics=topics_of(of_broker)))
+            located = broker_source.locate(replace(request, topics=topics_of(of_broker)))
             within = list(_within(located, broker, start, end))
             _log(options, located, within, of_broker)
-            found += [ReadPartition(one.target, Locations(task)) for task in _tasks(within)]
-    return found
+            tasks += [
+                ReadPartition(broker_source.target, Locations(task)) for task in _tasks(within)
+            ]
+    return tasks
 
 
 def _tasks(located: Iterable[MessageLocations]) -> Iterator[tuple[MessageLocations, ...]]:
-    pieces = (piece for each in located for piece in _pieces(each))
+    pieces = (piece for locations in located for piece in _pieces(locations))
     return group_by_weight(
-        pieces, [TASK_MESSAGES, TASK_BYTES], lambda each: [len(each), each.stored_bytes]
+        pieces, [TASK_MESSAGES, TASK_BYTES], lambda piece: [len(piece), piece.stored_bytes]
     )
 
 
@@ -85,10 +87,10 @@ def _within(
     located: LookupResult, broker: str, start: Offsets, end: Offsets
 ) -> Iterator[MessageLocations]:
     """Yield the locations within the span of the read."""
-    for each in located.locations:
-        queue = MessageQueue(each.topic, broker, each.queue_id)
+    for locations in located.locations:
+        queue = MessageQueue(locations.topic, broker, locations.queue_id)
         if queue in start:
-            kept = each.within(start[queue], end[queue])
+            kept = locations.within(start[queue], end[queue])
             if len(kept):
                 yield kept
 

@@ -128,12 +128,12 @@ def _spread(
     while left and queues:
         share, more = -(-left // len(queues)), []
         for queue in queues:
-            asked, found = min(share, left), 0
+            asked, count = min(share, left), 0
             for body in _take(sources[queue.queue.broker], queue, asked, where):
-                found += 1
+                count += 1
                 yield body
-            left -= found
-            if found == asked:
+            left -= count
+            if count == asked:
                 more.append(queue)
         queues = more
 

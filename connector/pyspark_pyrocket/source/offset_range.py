@@ -77,7 +77,7 @@ def _resolved(
 def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
     """Return the offsets given by the user; a deleted one is a loss, one after the end an error."""
     chosen = exactly(place.option, place.queues, bounds)
-    found = Offsets()
+    offsets = Offsets()
     for queue, limits in bounds.items():
         offset = _number(chosen[queue], limits)
         where = f"Option {place.option!r}, topic {queue.topic!r}, queue {queue.queue_id}"
@@ -86,8 +86,8 @@ def _chosen(place: OffsetChoice, bounds: Bounds, losses: Losses) -> Offsets:
             raise OffsetOutOfRangeError(
                 gap.error.message, remedy="There is no such message yet: choose an earlier offset."
             )
-        found[queue] = offset if gap is None else losses.settle(queue, gap, limits)
-    return found
+        offsets[queue] = offset if gap is None else losses.settle(queue, gap, limits)
+    return offsets
 
 
 def _number(value: int, limits: QueueOffsets) -> int:
@@ -136,19 +136,19 @@ def _committed(
 ) -> Offsets:
     known = source.committed(place.group, topics_of(bounds))
     known_topics = set(topics_of(known))
-    found, fresh = Offsets(), dict[str, list[int]]()
+    offsets, fresh = Offsets(), dict[str, list[int]]()
     for queue, limits in bounds.items():
         # A queue without a committed offset is new if other queues of its topic have one.
         word = EARLIEST if queue.topic in known_topics else place.without
         if queue not in known:
-            found[queue] = _number(word, limits)
+            offsets[queue] = _number(word, limits)
             fresh.setdefault(queue.topic, []).append(queue.queue_id)
             continue
         where = (
             f"Committed by group {place.group!r} in topic {queue.topic!r}, queue {queue.queue_id}"
         )
         gap = out_of_range(where, known[queue], limits)
-        found[queue] = known[queue] if gap is None else losses.settle(queue, gap, limits)
+        offsets[queue] = known[queue] if gap is None else losses.settle(queue, gap, limits)
     for topic, queues in fresh.items():
         LOG.warning(
             "group %s has no committed offset in topic %r queues %s: they start at %s",
@@ -157,7 +157,7 @@ def _committed(
             sorted(queues),
             NAMES[EARLIEST if topic in known_topics else place.without],
         )
-    return found
+    return offsets
 
 
 def _before(end: Offsets, bounds: Bounds, count: int) -> Offsets:

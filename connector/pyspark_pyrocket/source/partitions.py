@@ -88,8 +88,8 @@ def small_together(ranges: Iterable[QueueRange]) -> Iterator[Task]:
     def kind(each: QueueRange) -> object:
         return each.queue.topic if each.rows <= _SMALL_ROWS else object()  # Forms no group.
 
-    for _, some in itertools.groupby(ranges, kind):
-        yield from group_by_weight(some, [_MAX_TOGETHER], lambda _: [1])
+    for _, group in itertools.groupby(ranges, kind):
+        yield from group_by_weight(group, [_MAX_TOGETHER], lambda _: [1])
 
 
 @dataclass(frozen=True)
@@ -102,17 +102,17 @@ def cut(ranges: Iterable[QueueRange], splitting: Splitting, source: MessageSourc
     """Return the ranges of each task: first the pieces of large ones, then the small ones."""
     weighed = _weighed(list(ranges), splitting, source)
     max_rows = splitting.max_rows or NO_LIMIT
-    total = sum(each.bytes for each in weighed)
+    total = sum(item.bytes for item in weighed)
     small_bytes, task_bytes = _limits(splitting, total)
     large: list[_Weighed] = []
     small: list[_Weighed] = []
-    for each in weighed:
-        fits = each.bytes < small_bytes and each.range.rows <= max_rows
-        (small if fits else large).append(each)
+    for item in weighed:
+        fits = item.bytes < small_bytes and item.range.rows <= max_rows
+        (small if fits else large).append(item)
     groups = group_by_weight(
-        small, [task_bytes, max_rows], lambda each: [each.bytes, each.range.rows]
+        small, [task_bytes, max_rows], lambda item: [item.bytes, item.range.rows]
     )
-    joined = [tuple(each.range for each in group) for group in groups]
+    joined = [tuple(item.range for item in group) for group in groups]
     counts = _counts(large, splitting, total, len(joined))
     return [(piece,) for piece in _split(large, counts, splitting, source)] + joined
 
@@ -121,11 +121,11 @@ def _weighed(
     ranges: Sequence[QueueRange], splitting: Splitting, source: MessageSource
 ) -> list[_Weighed]:
     if splitting.by_bytes:
-        found = source.split_at_bytes([(each, [NO_LIMIT]) for each in ranges])
-        sizes = [size for ((_, size),) in found]
+        splits = source.split_at_bytes([(part, [NO_LIMIT]) for part in ranges])
+        sizes = [size for ((_, size),) in splits]
     else:
         sizes = [span.bytes for span in source.sizes(ranges)]
-    return [_Weighed(each, size) for each, size in zip(ranges, sizes, strict=True)]
+    return [_Weighed(part, size) for part, size in zip(ranges, sizes, strict=True)]
 
 
 def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
@@ -144,11 +144,11 @@ def _limits(splitting: Splitting, total: int) -> tuple[int, int]:
 
 def _counts(large: Sequence[_Weighed], splitting: Splitting, total: int, others: int) -> list[int]:
     """Return the number of pieces of each range; `others` is the number of all other tasks."""
-    counts = [min(each.range.rows, _share(each.bytes, splitting, total)) for each in large]
+    counts = [min(item.range.rows, _share(item.bytes, splitting, total)) for item in large]
     # Repeatedly add a piece to the range with the longest pieces.
     longest = [
-        (-each.bytes / count, at)
-        for at, (each, count) in enumerate(zip(large, counts, strict=True))
+        (-item.bytes / count, at)
+        for at, (item, count) in enumerate(zip(large, counts, strict=True))
     ]
     heapq.heapify(longest)
     missing = (splitting.min_tasks or 0) - others - sum(counts)
@@ -172,13 +172,13 @@ def _split(
 ) -> Iterator[QueueRange]:
     """Yield each range in pieces of equal bytes; a piece with too many messages is split again."""
     marks = [
-        [each.bytes * at // count for at in range(1, count)]
-        for each, count in zip(large, counts, strict=True)
+        [item.bytes * at // count for at in range(1, count)]
+        for item, count in zip(large, counts, strict=True)
     ]
-    asked = [(each.range, some) for each, some in zip(large, marks, strict=True) if some]
-    found = dict(zip((whole for whole, _ in asked), source.split_at_bytes(asked), strict=True))
-    for each in large:
-        yield from _pieces(each.range, [at for at, _ in found.get(each.range, ())], splitting)
+    asked = [(item.range, sizes) for item, sizes in zip(large, marks, strict=True) if sizes]
+    cuts = dict(zip((whole for whole, _ in asked), source.split_at_bytes(asked), strict=True))
+    for item in large:
+        yield from _pieces(item.range, [at for at, _ in cuts.get(item.range, ())], splitting)
 
 
 def _pieces(

@@ -75,14 +75,14 @@ def topics_to_read(
     existing, asked = source.topics(), options.subscription
     if asked.pattern:
         return _matching(source, existing, asked, known)
-    found = [name for name in asked.topics if name in existing]
+    names = [name for name in asked.topics if name in existing]
     if known is not None and not (asked.wait or options.create_if_missing):
         missing = [name for name in asked.topics if name not in existing and name not in known]
         if missing:
             source.topic(missing[0])  # Raises an error that names the nearest topic.
-    for name in found:
+    for name in names:
         _check_readable(existing[name])
-    return found
+    return names
 
 
 def read_bounds(
@@ -121,13 +121,13 @@ def partitions(
 ) -> list[ReadPartition]:
     """Return the tasks for these ranges; a replay of the same ranges gets the same tasks."""
     kept = sorted(
-        (each for each in ranges if each.rows > 0), key=lambda each: (each.queue.broker, each)
+        (part for part in ranges if part.rows > 0), key=lambda part: (part.queue.broker, part)
     )
-    sources = source.by_broker({each.queue.broker for each in kept})
+    sources = source.by_broker({part.queue.broker for part in kept})
     return [
-        ReadPartition(sources[broker].target, Ranges(tuple(some)))
+        ReadPartition(sources[broker].target, Ranges(tuple(group)))
         for task in cut(kept, options.splitting, source)
-        for broker, some in groupby(task, lambda each: each.queue.broker)
+        for broker, group in groupby(task, lambda part: part.queue.broker)
     ]
 
 
@@ -141,12 +141,12 @@ def _warn_of_retired_queues(
     topics = [topic for topic in topics_of(bounds) if topic not in asked.queues]
     retired = source.retired(topics)
     for topic in topics_of(retired):
-        queues = {each: has for each, has in retired.items() if each.topic == topic}
+        queues = {queue: has for queue, has in retired.items() if queue.topic == topic}
         LOG.warning(
             "topic %r has fewer read queues than before: queues %s still hold %d messages,"
             " which a batch does not read unless the topic gets these queues again",
             topic,
-            [each.queue_id for each in queues],
+            [queue.queue_id for queue in queues],
             sum(has.maximum - has.minimum for has in queues.values()),
         )
 
@@ -164,17 +164,17 @@ def _matching(
         if asked.covers(name)
         and not any(is_system_topic(name, broker, existing) for broker in brokers)
     ]
-    found = [name for name in matching if existing[name].readable or name in (known or ())]
-    if not found and known is not None and not known and not asked.wait:
+    names = [name for name in matching if existing[name].readable or name in (known or ())]
+    if not names and known is not None and not known and not asked.wait:
         raise TopicNotFoundError(
             f"No topic of {source.target.describe()} has a name that fully matches"
             f" {asked.pattern!r}.",
             remedy=f"Topics: {', '.join(list(existing)[:_MAX_NAMED]) or 'none'}. System topics, "
             "and topics without read permission, never match a pattern.",
         )
-    for name in found:
+    for name in names:
         _check_readable(existing[name])
-    return found
+    return names
 
 
 def _check_readable(topic: TopicConfig) -> None:
@@ -195,7 +195,7 @@ def _check_assigned(
         queues.setdefault(queue.topic, []).append(queue.queue_id)
     for topic in sorted(topics):
         existing = queues.get(topic, [])
-        missing = [each for each in asked.queues.get(topic, ()) if each not in existing]
+        missing = [queue_id for queue_id in asked.queues.get(topic, ()) if queue_id not in existing]
         if missing:
             raise QueueNotFoundError(
                 f"Option 'assign': topic {topic!r} has no queue {missing[0]}.",
@@ -216,17 +216,17 @@ def view_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPar
     # Pending messages of all topics share their queues: the tasks skip those of other topics.
     topics = topics_to_read(source, options) if is_pending else options.subscription.topics
     kept = tuple(topics) if is_pending else ()
-    found = []
-    for one in source.by_broker().values():
-        parts = one.plan_view(
+    tasks = []
+    for broker_source in source.by_broker().values():
+        parts = broker_source.plan_view(
             options.view,
             topics=topics,
             group=options.progress.group,
             skips_damage=options.skips_damage,
         )
         groups = group_by_weight(parts, [1], lambda part: [_share_of_task(part)])
-        found += [ReadPartition(one.target, ViewParts(group, kept)) for group in groups]
-    return found
+        tasks += [ReadPartition(broker_source.target, ViewParts(group, kept)) for group in groups]
+    return tasks
 
 
 def _share_of_task(part: PlannedPart) -> float:

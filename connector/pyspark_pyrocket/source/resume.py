@@ -115,15 +115,15 @@ def what_remains(
         )
     changes = StoreChanges.since(source, end)
     changes.report_older_copy(losses)
-    for each in ranges:
-        until = changes.still_valid(each)
-        if until < each.end:
-            error = changes.error(each.queue, each.end)
+    for part in ranges:
+        until = changes.still_valid(part)
+        if until < part.end:
+            error = changes.error(part.queue, part.end)
             if losses.policy.fails:
                 raise error
-            left = f"[{each.start}, {until}) of [{each.start}, {each.end}) is read"
-            losses.report(each.queue, each.end - until, left, error)
-        yield each if until == each.end else replace(each, end=until)
+            left = f"[{part.start}, {until}) of [{part.start}, {part.end}) is read"
+            losses.report(part.queue, part.end - until, left, error)
+        yield part if until == part.end else replace(part, end=until)
 
 
 def waits_for_recovery(source: MessageSource, offset: StreamOffset) -> bool:
@@ -150,11 +150,11 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
     sources, now = source.by_broker(offset.broker_names), source.identities()
     for broker, then in offset.brokers.items():
         # An offset of version 1 without queues has no name of a broker.
-        found = broker if broker in now else next(iter(now))
-        place = sources[found].target.describe()
+        name = broker if broker in now else next(iter(now))
+        place = sources[name].target.describe()
         for what, known, here in (
-            ("store", then.store, now[found].store),
-            ("broker", broker, found),
+            ("store", then.store, now[name].store),
+            ("broker", broker, name),
         ):
             if known and here and known != here:
                 raise DataLossError(
@@ -190,11 +190,11 @@ class StoreChanges:
     def since(cls, source: MessageSource, offset: StreamOffset) -> "StoreChanges":
         """Compare an offset and its topics with the source."""
         sources = source.by_broker()
-        topics = {broker: one.topics() for broker, one in sources.items()}
+        topics = {broker: broker_source.topics() for broker, broker_source in sources.items()}
         lost = {
             broker: mark
-            for broker, one in sources.items()
-            if (mark := offset.mark(broker)) is not None and one.holds(mark) is False
+            for broker, broker_source in sources.items()
+            if (mark := offset.mark(broker)) is not None and broker_source.holds(mark) is False
         }
         epochs = {broker: known.epoch for broker, known in offset.brokers.items()}
         return cls(
@@ -332,7 +332,7 @@ def _continued(
     The query had read such a topic completely, and was allowed to lose it: see `_vanished`. A topic
     that starts at 0 again may have lost messages.
     """
-    found = set()
+    continued = set()
     for topic, broker in changes.recreated:
         read = {
             queue: at
@@ -341,11 +341,11 @@ def _continued(
         }
         may_vanish = asked.wait or topic not in asked.topics
         is_next = any(read.values()) and all(
-            bounds[each].minimum == at for each, at in read.items()
+            bounds[queue].minimum == at for queue, at in read.items()
         )
         if may_vanish and is_next and broker not in changes.older_copies:
-            found.add((topic, broker))
-    return found
+            continued.add((topic, broker))
+    return continued
 
 
 def _deleted(topic: str) -> DataLossError:
@@ -372,7 +372,7 @@ def _vanished(
             losses.warn_once(f"topic {topic!r} was deleted; the query waits until it exists again")
     lost = [queue for queue in stopped.of_topics(covered) if queue not in present]
     vanished = {}
-    for queue, has in source.queue_bounds([each for each in lost if is_asked(asked, each)]).items():
+    for queue, has in source.queue_bounds([gone for gone in lost if is_asked(asked, gone)]).items():
         end = max(has.maximum, stopped[queue])
         first = min(has.minimum, end) if queue.topic in existing else end
         vanished[queue] = QueueOffsets(first, end)

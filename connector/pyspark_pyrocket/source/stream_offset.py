@@ -76,7 +76,7 @@ class StreamOffset:
             return Offsets({queue: at for queue, at in offsets.items() if queue.broker in kept})
 
         ids = {
-            topic: {name: each for name, each in known.items() if name in kept}
+            topic: {name: topic_id for name, topic_id in known.items() if name in kept}
             for topic, known in self.topic_ids.items()
         }
         return replace(

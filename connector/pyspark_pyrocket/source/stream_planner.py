@@ -38,12 +38,15 @@ def initial_offset(source: MessageSource, options: ReadOptions) -> StreamOffset:
     context = OffsetContext.now(source)
     losses = Losses(options.loss)
     offsets = find_start(source, options, read_bounds(source, options), losses)
-    found = set(offsets.topics)
-    waiting = [name for name in options.subscription.topics if name not in found]
+    existing = set(offsets.topics)
+    waiting = [name for name in options.subscription.topics if name not in existing]
     return context.offset(
         offsets,
         waiting=waiting,
-        marks={name: one.mark(offsets.of_broker(name)) for name, one in context.sources.items()},
+        marks={
+            name: broker_source.mark(offsets.of_broker(name))
+            for name, broker_source in context.sources.items()
+        },
         initial=True,
         lost=losses.counts,
     )
@@ -116,9 +119,9 @@ def _unreached(start: StreamOffset, end: Offsets, target: Offsets) -> list[Messa
 
     The queues of a single broker are not affected: without them, there was nothing to read.
     """
-    found = {queue.broker for queue in target}
+    brokers = {queue.broker for queue in target}
     known = [queue for queue in end if queue in start.offsets]
-    return [queue for queue in known if found and queue.broker not in found]
+    return [queue for queue in known if brokers and queue.broker not in brokers]
 
 
 def planned_ranges(start: StreamOffset, end: StreamOffset) -> Iterator[QueueRange]:
@@ -155,8 +158,8 @@ def _newest_marks(
     def newest(name: str, source: BrokerSource) -> LogMark | None:
         now = offsets.of_broker(name)
         newer = source.mark(now.changed_from(start.offsets) if older[name] else now)
-        found = [each for each in (older[name], newer) if each is not None]
-        return max(found, key=lambda mark: mark.log_offset, default=None)
+        marks = [mark for mark in (older[name], newer) if mark is not None]
+        return max(marks, key=lambda mark: mark.log_offset, default=None)
 
     return side_by_side(newest, sources)
 
@@ -166,7 +169,7 @@ def _without(
 ) -> dict[str, dict[str, str]]:
     """Return the topic ids of all other brokers."""
     return {
-        topic: {name: each for name, each in known.items() if name not in brokers}
+        topic: {name: topic_id for name, topic_id in known.items() if name not in brokers}
         for topic, known in ids.items()
     }
 
@@ -189,7 +192,11 @@ class OffsetContext:
     def now(cls, source: MessageSource, expected: Collection[str] = ()) -> "OffsetContext":
         """Return brokers, identities and topics of a source, which has to find `expected`."""
         sources, brokers = source.by_broker(expected), source.identities()
-        return cls(sources, brokers, {name: one.topics() for name, one in sources.items()})
+        return cls(
+            sources,
+            brokers,
+            {name: broker_source.topics() for name, broker_source in sources.items()},
+        )
 
     def offset(
         self,
@@ -221,4 +228,6 @@ class OffsetContext:
     def _ids(self, topic: str, older: Mapping[str, str]) -> dict[str, str]:
         """Return the id of a topic by broker; the older one where the topic does not exist."""
         now = {name: known[topic].topic_id for name, known in self.topics.items() if topic in known}
-        return {name: each for name, each in {**older, **now}.items() if name in self.brokers}
+        return {
+            name: topic_id for name, topic_id in {**older, **now}.items() if name in self.brokers
+        }

@@ -147,15 +147,15 @@ def _read_ranges(
         if batch is not None:
             yield batch
             continue
-        for each in few:
-            yield from read_range(source, each, loss, scan, tally)
+        for part in few:
+            yield from read_range(source, part, loss, scan, tally)
     if not columns.where.wants_all:
         _log_tally(ranges, selection, tally)
 
 
 def _log_tally(ranges: Task, selection: Selection, tally: ScanTally) -> None:
     log_to_stderr()
-    queues = (f"{each.queue.topic}/{each.queue.queue_id}" for each in ranges)
+    queues = (f"{part.queue.topic}/{part.queue.queue_id}" for part in ranges)
     LOG.info(
         "%s selected %d of %d messages of %s: %d were skipped by the hash of their tags, %d by"
         " their properties",
