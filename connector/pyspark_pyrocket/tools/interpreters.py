@@ -101,8 +101,8 @@ def _check_running() -> None:
     if os.environ.get(_PYTHON) or os.environ.get(_DRIVER_PYTHON):
         return
     # Compare folders: in a virtual environment, python and python3 are links to one program.
-    found = shutil.which("python3")
-    if found and os.path.dirname(found) == os.path.dirname(sys.executable):
+    python = shutil.which("python3")
+    if python and os.path.dirname(python) == os.path.dirname(sys.executable):
         return
     raise UnsupportedError(
         "Spark is already running, and looks up data sources with python3 of its PATH.",
@@ -129,5 +129,5 @@ def _jvm_runs() -> bool:
 
 
 def _active_session(module: str) -> Any:
-    found = sys.modules.get(module)
-    return None if found is None else found.SparkSession.getActiveSession()
+    loaded = sys.modules.get(module)
+    return None if loaded is None else loaded.SparkSession.getActiveSession()

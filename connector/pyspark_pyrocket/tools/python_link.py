@@ -52,11 +52,11 @@ def _is_private(folder: Path) -> bool:
     """Create the folder if necessary; return whether only this user can write to it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     return is_ours and not others and os.access(folder, os.W_OK)
 
 

@@ -34,9 +34,9 @@ _RUNNER = b"pyspark.sql.streaming.python_streaming_source_runner"
 def still_running(store: Path) -> list[int]:
     """Return `queries_on`, after waiting for queries that are stopping."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while (found := queries_on(store)) and time.monotonic() < until:
+    while (queries := queries_on(store)) and time.monotonic() < until:
         time.sleep(0.1)
-    return found
+    return queries
 
 
 def queries_on(store: Path, processes: Path = Path("/proc")) -> list[int]:
@@ -85,12 +85,12 @@ def show(directory: str, store: str | None, as_json: bool) -> int:
     With the store's directory, also shows the number of unread messages. Exits with 1 if files are
     damaged.
     """
-    found = read_checkpoint(directory)
+    spark_checkpoint = read_checkpoint(directory)
     if as_json:
-        show_json(document(found))
+        show_json(document(spark_checkpoint))
     else:
-        show_checkpoint(found, _bounds(found, store))
-    return FOUND if found.damaged else OK
+        show_checkpoint(spark_checkpoint, _bounds(spark_checkpoint, store))
+    return FOUND if spark_checkpoint.damaged else OK
 
 
 @checkpoint.command()
@@ -124,11 +124,11 @@ def reset(
     that it has already written stay. With --json there is no confirmation prompt: without --yes
     nothing is changed.
     """
-    found = read_checkpoint(directory)
+    spark_checkpoint = read_checkpoint(directory)
     place = place_of(to, group)
     with opened_source(_target(store)) as opened:
         _refuse_running(opened.target, force=force or dry_run)
-        move = plan_reset(found, opened, place, topics=topics, source=source)
+        move = plan_reset(spark_checkpoint, opened, place, topics=topics, source=source)
         return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
 
 

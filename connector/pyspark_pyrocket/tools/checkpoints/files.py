@@ -52,12 +52,12 @@ class PlannedBatch:
 
     def ours(self) -> dict[int, StreamOffset]:
         """Return the offsets of pyrocket's sources, by their index in the query."""
-        found = {}
+        offsets = {}
         for index, line in enumerate(self.sources):
             value = _json_or_none(line)
             if is_ours(value):
-                found[index] = StreamOffset.from_json(value)
-        return found
+                offsets[index] = StreamOffset.from_json(value)
+        return offsets
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,11 @@ def _query_id(path: Path, damaged: list[Damage]) -> str:
 
 
 def _foreign(path: Path) -> list[str]:
-    found = [entry.name for entry in path.iterdir() if entry.name not in _KNOWN]
+    names = [entry.name for entry in path.iterdir() if entry.name not in _KNOWN]
     for folder in (OFFSETS, COMMITS):
         if (path / folder).is_dir():
-            found += [f"{folder}/{name}" for name in os.listdir(path / folder)]
-    return sorted(name for name in found if not _is_written_by_spark(Path(name).name))
+            names += [f"{folder}/{name}" for name in os.listdir(path / folder)]
+    return sorted(name for name in names if not _is_written_by_spark(Path(name).name))
 
 
 def _is_written_by_spark(name: str) -> bool:

@@ -126,7 +126,7 @@ def plan_reset(
         before,
         after,
         replaces=replaced,
-        in_the_way=tuple(filter(None, (each.in_the_way for each in checkpoint.damaged))),
+        in_the_way=tuple(filter(None, (damage.in_the_way for damage in checkpoint.damaged))),
     )
 
 
@@ -179,18 +179,20 @@ def _moved_queues(
             code="CHECKPOINT_TOPIC",
         )
     existing = reads.topics()
-    bounds = reads.bounds([each for each in wanted or known if each in existing or each in wanted])
+    bounds = reads.bounds(
+        [topic for topic in wanted or known if topic in existing or topic in wanted]
+    )
     queues = {queue for queue in before.offsets if queue in bounds}
     return _named_queues(named, queues) if named else queues
 
 
 def _named_queues(named: ByQueue[int], queues: Set[MessageQueue]) -> set[MessageQueue]:
     """Return the queues that JSON names. Raises InvalidInputError (CHECKPOINT_TOPIC)."""
-    found = set()
+    chosen = set()
     for topic, brokers in named.items():
         known = {queue for queue in queues if queue.topic == topic}
         for broker, ids in brokers.items():
-            of_broker = {each.queue_id: each for each in known if broker in ("", each.broker)}
+            of_broker = {queue.queue_id: queue for queue in known if broker in ("", queue.broker)}
             unknown = sorted(set(ids).difference(of_broker))
             if unknown:
                 raise InvalidInputError(
@@ -198,8 +200,8 @@ def _named_queues(named: ByQueue[int], queues: Set[MessageQueue]) -> set[Message
                     remedy=f"It reads {', '.join(map(str, sorted(known)))}.",
                     code="CHECKPOINT_TOPIC",
                 )
-            found |= {of_broker[each] for each in ids}
-    return found
+            chosen |= {of_broker[queue_id] for queue_id in ids}
+    return chosen
 
 
 def _offset_after_move(
@@ -213,8 +215,8 @@ def _offset_after_move(
     ids = {topic: known for topic, known in before.topic_ids.items() if topic in kept}
     ids |= there.topic_ids
     brokers = {
-        broker: replace(there.brokers[broker], mark=one.mark(offsets.of_broker(broker)))
-        for broker, one in reads.by_broker().items()
+        broker: replace(there.brokers[broker], mark=source.mark(offsets.of_broker(broker)))
+        for broker, source in reads.by_broker().items()
     }
     return replace(
         there, brokers=brokers, offsets=offsets, waiting=waiting, topic_ids=ids, lost=before.lost
@@ -271,10 +273,10 @@ def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
 
 def _has_progressed(move: Move) -> bool:
     """Return whether the checkpoint's files have changed since the move was planned."""
-    found = read_checkpoint(str(move.path))
+    checkpoint = read_checkpoint(str(move.path))
     first = min(move.replaces, default=move.batch)
-    newest = found.newest_committed
-    planned = tuple(number for number in found.planned if number >= first)
+    newest = checkpoint.newest_committed
+    planned = tuple(number for number in checkpoint.planned if number >= first)
     return planned != move.replaces or (newest is not None and newest.number >= first)
 
 

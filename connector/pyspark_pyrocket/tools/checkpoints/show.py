@@ -23,7 +23,9 @@ def document(checkpoint: SparkCheckpoint) -> dict[str, Any]:
         "queryId": checkpoint.query_id,
         "batches": [_batch(batch) for batch in checkpoint.batches],
         "foreign": list(checkpoint.foreign),
-        "damaged": [{"file": each.file, "reason": each.reason} for each in checkpoint.damaged],
+        "damaged": [
+            {"file": damage.file, "reason": damage.reason} for damage in checkpoint.damaged
+        ],
     }
 
 
@@ -44,8 +46,8 @@ def show_checkpoint(checkpoint: SparkCheckpoint, bounds: Bounds | None = None) -
     else:
         for source, offset in checkpoint.newest.ours().items():
             _show_offset(checkpoint.newest, source, offset, bounds)
-    for each in checkpoint.damaged:
-        click.echo(f"damaged: {each.file}: {each.reason}")
+    for damage in checkpoint.damaged:
+        click.echo(f"damaged: {damage.file}: {damage.reason}")
     for file in checkpoint.foreign:
         click.echo(f"not Spark's: {file}")
 

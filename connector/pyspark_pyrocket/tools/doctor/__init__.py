@@ -35,11 +35,11 @@ def doctor(directory: str | None, place: GivenPlace, as_json: bool) -> int:
     instead. The options, the environment and the settings file are those of all commands. Exits
     with 1 if a check fails.
     """
-    found = None if directory else place.find()
-    if found and found.endpoint:
-        checks = _examine_endpoint(found.endpoint, place)
+    location = None if directory else place.find()
+    if location and location.endpoint:
+        checks = _examine_endpoint(location.endpoint, place)
     else:
-        checks = examine(directory or (found and found.path) or None)
+        checks = examine(directory or (location and location.path) or None)
     (show_json if as_json else show_table)(checks)
     return FOUND if any(check.verdict is Verdict.FAIL for check in checks) else OK
 

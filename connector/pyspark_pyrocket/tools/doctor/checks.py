@@ -33,10 +33,10 @@ def planner_python() -> str:
 
 
 def check_python() -> Check:
-    found = f"Python {_dotted(sys.version_info[:3])} at {sys.executable}"
+    finding = f"Python {_dotted(sys.version_info[:3])} at {sys.executable}"
     if sys.version_info < PYTHON_MINIMUM:
-        return fail("python", found, f"Use Python {_dotted(PYTHON_MINIMUM)} or newer.")
-    return ok("python", found)
+        return fail("python", finding, f"Use Python {_dotted(PYTHON_MINIMUM)} or newer.")
+    return ok("python", finding)
 
 
 def check_worker(python: str) -> Check:
@@ -47,37 +47,39 @@ def check_worker(python: str) -> Check:
         f" PYSPARK_PYTHON={python_for_spark(sys.executable)} before Spark starts."
     )
     if needs_quotes(python):
-        found = f"{named} has a space in its path, which Spark does not support"
+        finding = f"{named} has a space in its path, which Spark does not support"
         use = f"Set PYSPARK_PYTHON={python_for_spark(python)} before Spark starts."
         return fail(
-            "workers", found, f"Call pyspark_pyrocket.configure() before the session. {use}"
+            "workers", finding, f"Call pyspark_pyrocket.configure() before the session. {use}"
         )
     try:
         worker_version, has_pyarrow = _ask(python)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return fail("workers", f"{named} does not run: {error}", use_this)
-    found = f"{named} is Python {_dotted(worker_version)}"
+    finding = f"{named} is Python {_dotted(worker_version)}"
     if worker_version != sys.version_info[:2]:
-        return fail("workers", f"{found}, but the driver is another minor version", use_this)
+        return fail("workers", f"{finding}, but the driver is another minor version", use_this)
     if not has_pyarrow:
-        return fail("workers", f"{found} without pyarrow", f"{use_this} Or install pyarrow there.")
-    return ok("workers", f"{found} with pyarrow")
+        return fail(
+            "workers", f"{finding} without pyarrow", f"{use_this} Or install pyarrow there."
+        )
+    return ok("workers", f"{finding} with pyarrow")
 
 
 def check_pyspark() -> Check:
     """Check pyspark's version, and that it supports this Python."""
     needed = f"pyspark>={_dotted(PYSPARK_MINIMUM)}"
     try:
-        found = pyspark_version()
+        release = pyspark_version()
     except ImportError as error:
         remedy = "Run: pip install '.[spark]' in the checkout of pyrocket."
         return fail("pyspark", f"cannot be imported: {error}", remedy)
-    if found < PYSPARK_MINIMUM:
-        return fail("pyspark", f"pyspark {_dotted(found)}", f"Run: pip install '{needed}'.")
-    if found >= (4, 3) and sys.version_info < (3, 11):
+    if release < PYSPARK_MINIMUM:
+        return fail("pyspark", f"pyspark {_dotted(release)}", f"Run: pip install '{needed}'.")
+    if release >= (4, 3) and sys.version_info < (3, 11):
         remedy = f"pyspark 4.3 needs Python 3.11. Use it, or run: pip install '{needed},<4.3'."
-        return fail("pyspark", f"pyspark {_dotted(found)}", remedy)
-    return ok("pyspark", f"pyspark {_dotted(found)}")
+        return fail("pyspark", f"pyspark {_dotted(release)}", remedy)
+    return ok("pyspark", f"pyspark {_dotted(release)}")
 
 
 def check_java() -> Check:
@@ -135,8 +137,8 @@ def check_space(store: str | None) -> Check:
     taken = blocks.f_blocks - blocks.f_bfree
     used = 100 * taken / ((taken + blocks.f_bavail) or 1)
     free = blocks.f_bavail * blocks.f_frsize / 2**30
-    found = f"{place} is on a file system {used:.0f} % full, {free:.1f} GiB free"
-    return judge_space(used, found)
+    finding = f"{place} is on a file system {used:.0f} % full, {free:.1f} GiB free"
+    return judge_space(used, finding)
 
 
 def judge_space(used_percent: float, found: str) -> Check:

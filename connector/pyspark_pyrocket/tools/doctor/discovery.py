@@ -66,8 +66,8 @@ def _judge(source: Source) -> Check | None:
     name = f"discovery: {source.module}"
     if source.blocks:
         remedy = f"Fix or uninstall {source.module}. {_REGISTER}"
-        found = f"hides every Python data source from Spark: {source.detail}"
-        return fail(name, found, remedy)
+        finding = f"hides every Python data source from Spark: {source.detail}"
+        return fail(name, finding, remedy)
     if source.outcome == "not a source":
         return warn(name, source.detail, f"Spark ignores only {source.module}.")
     if source.detail == FORMAT and source.module != OURS:

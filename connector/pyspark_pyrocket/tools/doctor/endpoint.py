@@ -21,8 +21,8 @@ _Step = Callable[[], Check]
 
 def check_endpoint(addresses: str, credentials: Credentials) -> list[Check]:
     """Check each address step by step: name, port, TLS, credentials, store, clock, rights."""
-    found = [address.strip() for address in addresses.split(",")]
-    return [check for address in found for check in _check(address, credentials)]
+    listed = [address.strip() for address in addresses.split(",")]
+    return [check for address in listed for check in _check(address, credentials)]
 
 
 def _check(address: str, credentials: Credentials) -> Iterator[Check]:
@@ -46,10 +46,10 @@ def _check(address: str, credentials: Credentials) -> Iterator[Check]:
 
 def _name(address: str, host: str) -> Check:
     try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except OSError as error:
         return fail(f"{address}: name", f"{host}: {error}", "Check the host's name and the DNS.")
-    return ok(f"{address}: name", f"{host} is {', '.join(sorted(map(str, found)))}")
+    return ok(f"{address}: name", f"{host} is {', '.join(sorted(map(str, addresses)))}")
 
 
 def _port(address: str, host: str, port: int) -> Check:
@@ -101,17 +101,19 @@ def _calls(address: str, credentials: Credentials) -> Iterator[Check]:
 
 
 def _store(address: str, hello: Any) -> Check:
-    found = f"pyrocket {hello.release}, broker {hello.broker}, store {hello.store or 'without id'}"
-    return ok(f"{address}: store", found)
+    finding = (
+        f"pyrocket {hello.release}, broker {hello.broker}, store {hello.store or 'without id'}"
+    )
+    return ok(f"{address}: store", finding)
 
 
 def _clock(address: str, now_ms: int) -> Check:
     ahead = now_ms / 1000 - datetime.now(timezone.utc).timestamp()
     if abs(ahead) > CLOCK_DIFFERENCE_S:
-        found = f"the broker's clock differs from this machine's by {ahead:+.0f} s"
+        finding = f"the broker's clock differs from this machine's by {ahead:+.0f} s"
         return warn(
             f"{address}: clock",
-            found,
+            finding,
             "Synchronize the clocks (NTP); messages are stored with the broker's time.",
         )
     return ok(f"{address}: clock", "equals this machine's")

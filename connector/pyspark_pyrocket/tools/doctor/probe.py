@@ -13,7 +13,7 @@ import sys
 
 def list_modules() -> list[str]:
     """Return the top-level modules named pyspark_*, as Spark's look-up lists them."""
-    return [found.name for found in pkgutil.iter_modules() if found.name.startswith("pyspark_")]
+    return [module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")]
 
 
 def look_up(module: str) -> dict[str, str]:

@@ -58,9 +58,9 @@ def show_table(checks: list[Check]) -> None:
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for check in checks:
-        found = Text(check.found)
+        text = Text(check.found)
         if check.remedy:
-            found.append(f"\n{check.remedy}", style="bold")
+            text.append(f"\n{check.remedy}", style="bold")
         verdict = Text(check.verdict.value, style=_COLOURS[check.verdict])
-        table.add_row(verdict, Text(check.name), found)
+        table.add_row(verdict, Text(check.name), text)
     print_table(table)

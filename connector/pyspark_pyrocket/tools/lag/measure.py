@@ -91,7 +91,7 @@ def lag_of(
         # A queue that is new to the query is read from its first message; 0 if that is unknown.
         new = QueueRange(queue, end.offsets.get(queue, 0), at)
         unread.setdefault((queue.topic, queue.broker), []).append(new)
-    unread |= {each: [] for each in product(latest.waiting, latest.brokers)}
+    unread |= {place: [] for place in product(latest.waiting, latest.brokers)}
     return [
         _topic_lag(
             topic,
@@ -126,15 +126,15 @@ def _topic_lag(
     bounds = _bounds(source, topic)
     left = [
         QueueRange(
-            each.queue, max(each.start, bounds.get(each.queue, _NO_BOUNDS).minimum), each.end
+            part.queue, max(part.start, bounds.get(part.queue, _NO_BOUNDS).minimum), part.end
         )
-        for each in unread
+        for part in unread
     ]
-    left = [each for each in left if each.rows > 0]
+    left = [part for part in left if part.rows > 0]
     return TopicLag(
         topic=topic,
         broker=broker,
-        messages=sum(each.rows for each in left),
+        messages=sum(part.rows for part in left),
         bytes_left=sum(span.bytes for span in source.sizes(left)) if source and measured else None,
         latency_ms=_latency(source, left) if source and measured else None,
         lost=lost,
@@ -156,10 +156,10 @@ def _latency(source: BrokerSource, left: list[QueueRange]) -> int:
 
 
 def _first_stored(source: BrokerSource, left: list[QueueRange]) -> Iterator[int]:
-    for each in left:
-        first = QueueRange(each.queue, each.start, each.start + 1)
+    for part in left:
+        first = QueueRange(part.queue, part.start, part.start + 1)
         try:
-            for some in source.slices([first]):
-                yield from some.records.store_timestamp.tolist()
+            for piece in source.slices([first]):
+                yield from piece.records.store_timestamp.tolist()
         except PyrocketError:  # Deleted after the micro-batch.
             continue

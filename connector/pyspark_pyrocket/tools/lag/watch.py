@@ -91,7 +91,7 @@ class LagListener(StreamingQueryListener):
     def report(self, progress: dict[str, Any]) -> None:
         """Report the lag of a query from its progress, parsed from JSON."""
         source = self._opened()
-        lags = [lag for each in progress["sources"] for lag in lag_of(each, source)]
+        lags = [lag for entry in progress["sources"] for lag in lag_of(entry, source)]
         if not lags:
             return
         query = progress["id"]
