@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_700,
+    "lines": 76_767,
     "files": 458,
     "rooms": 24,
     "floors": 14,
