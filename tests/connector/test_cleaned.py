@@ -1,7 +1,5 @@
 """Messages that were deleted before Spark read them, under every policy."""
 
-import shutil
-
 import pyarrow as pa
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError
@@ -52,29 +50,6 @@ def test_a_stream_that_was_too_slow_fails_instead_of_starting_over_and_can_skip(
     stream.drain(onDataLoss="skip")
     assert offsets(stream) == [*range(10), *range(first, 70)]
     assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
-
-
-@pytest.mark.heavy
-def test_a_replay_reads_the_remaining_messages_of_its_range(small, stream):
-    small.send(*texts(0, 60), queue=0)
-    stream.drain(maxOffsetsPerTrigger=55)
-    planned = stream.offset(0)
-    run_again(stream)
-    first = clean(small)
-    small.send(*texts(60, 5), queue=0)
-    stream.drain(onDataLoss="skip")
-    assert stream.offset(0) == planned
-    assert offsets(stream) == list(range(first, 65))
-
-
-def run_again(stream):
-    """Remove the commits of the last batches, and the sink's output for them."""
-    for number in stream.batches():
-        stream.forget_commit(number)
-    for number in stream.batches()[1:]:
-        for name in (str(number), f".{number}.crc"):
-            (stream.folder / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
-    shutil.rmtree(stream.folder / "out")
 
 
 @pytest.mark.parametrize("selected", [{}, {"keys": "k"}], ids=["range", "look-up"])

@@ -4,7 +4,6 @@ import json
 import time
 
 import pyarrow as pa
-import pytest
 
 
 def texts(prefix, count):
@@ -31,17 +30,6 @@ def test_available_now_reads_existing_messages_in_limited_batches_and_shows_its_
     assert offset["from"] == {"t": {"broker-a": dict.fromkeys("0123", 0)}}
     assert stream.offset(0) == json.dumps(offset, sort_keys=True), "it can be read by people"
     assert "from" not in json.loads(stream.offset(1))
-
-
-def test_restarted_query_reads_every_message_exactly_once(box, stream):
-    box.create(queues=3)
-    sent = []
-    for run in range(2):
-        more = texts(f"run{run}-", 30)
-        box.send(*more)
-        sent += more
-        stream.drain(maxOffsetsPerTrigger=17)
-    assert stream.bodies() == sorted(sent)
 
 
 def test_running_query_delivers_delayed_messages_without_a_writer(box, stream):
@@ -108,12 +96,3 @@ def test_a_query_that_starts_at_latest_reads_only_new_messages_and_runs_no_batch
         query.stop()
     (row,) = stream.spark.read.parquet(str(stream.folder / "out")).collect()
     assert bytes(row.value) == b"new"
-
-
-@pytest.mark.heavy
-def test_trigger_once_reads_everything_despite_the_limit(box, stream):
-    box.send(*texts("a", 30), queue=0)
-    stream.options["maxOffsetsPerTrigger"] = 7
-    query = stream.start(once=True)
-    query.awaitTermination(60)
-    assert len(stream.bodies()) == 30

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from pyrocket.log.valid_end import is_cut
-from support.stores import SMALL, batch, filled, log_files, numbered
+from support.stores import SMALL, batch, filled, log_files
 
 
 @pytest.fixture
