@@ -39,6 +39,15 @@ def test_without_new_messages_there_is_no_next_offset(numbers):
     assert next_offset(store, options(), start) is None
 
 
+def test_an_empty_first_batch_is_replayed_as_empty(numbers):
+    store = numbers(t={0: (0, 10)})
+    latest = options(span=LATEST_FIRST)
+    end = initial_offset(store, latest)  # The end offset of a first batch without data.
+    store.grow("t", 0, 15)
+    assert store.read(initial_offset(store, latest), end) == []
+    assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
+
+
 def test_a_new_queue_without_messages_starts_no_batch(numbers):
     store = numbers(t={0: (0, 3)})
     start, _ = store.step(initial_offset(store, options()))

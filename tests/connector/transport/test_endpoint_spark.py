@@ -232,7 +232,7 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
 @pytest.mark.heavy
 def test_the_documented_move_between_path_and_endpoint(box, tmp_path):
     """Run the program of store/BROKER.md with `path`, with `endpoint`, and with `path` again."""
-    page = JOB.parents[2] / "store" / "BROKER.md"
+    page = JOB.parents[3] / "store" / "BROKER.md"
     (code,) = re.findall(r"```python\n(# pipeline\.py.*?)```", page.read_text(), re.DOTALL)
     program = tmp_path / "pipeline.py"
     program.write_text(code)
