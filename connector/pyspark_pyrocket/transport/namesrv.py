@@ -14,16 +14,13 @@ from typing import NoReturn
 from pyrocket import (
     RocketMQCluster,
     RocketMQSource,
-    Security,
     StoreConfig,
-    Timeouts,
     is_system_topic,
 )
 from pyrocket.errors import OptionError, StoreNotSharedError, UnsupportedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
-from pyspark_pyrocket.transport.endpoint import credentials_of
 from pyspark_pyrocket.transport.interface import Capability, MessageSink
 
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
@@ -42,12 +39,11 @@ def cluster_of(endpoint: Endpoint) -> RocketMQCluster:
 
 
 def _connect(endpoint: Endpoint) -> RocketMQCluster:
-    given = credentials_of(endpoint)
-    security = Security(
-        tls=given.tls, ca=given.ca, access_key=given.access_key, secret_key=given.secret_key
+    return RocketMQCluster(
+        endpoint.name_servers,
+        endpoint.credentials(),
+        broker_addresses=dict(endpoint.broker_addresses),
     )
-    replaced = dict(endpoint.broker_addresses)
-    return RocketMQCluster(endpoint.name_servers, security, broker_addresses=replaced)
 
 
 @dataclass(frozen=True)
@@ -144,7 +140,7 @@ class NamesrvTarget(_Named):
         opened: "Callable[[NamesrvBrokerTarget, RocketMQCluster], NamesrvBrokerSource]",
     ) -> "NamesrvSource":
         total = self.endpoint.timeout_ms / 1000
-        patience = total if self.waits else min(total, Timeouts.first)
+        patience = self.endpoint.patience(waits=self.waits)
         topics = self.topics
         if self.pattern:
             names = cluster.topic_names(patience)
