@@ -38,11 +38,6 @@ class Piped:
         finally:
             running.stop()
 
-    def forget(self, batch):
-        """Remove the commit of a micro-batch, to simulate that the driver died before it."""
-        for name in (str(batch), f".{batch}.crc"):
-            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
-
 
 @pytest.fixture
 def piped(spark, box, tmp_path):

@@ -46,38 +46,6 @@ def test_running_query_delivers_delayed_messages_without_a_writer(box, stream):
     assert stream.output() == [("t", 0, 0, "b"), ("t", 0, 1, "a")]
 
 
-def test_running_query_discovers_new_queues_and_topics(box, stream):
-    box.create(queues=1)
-    box.send("first", queue=0)
-    stream.options |= {"subscribePattern": "t|lat.*"}
-    del stream.options["topic"]
-    query = stream.start()
-    try:
-        query.processAllAvailable()
-        assert stream.bodies() == ["first"]
-        box.send("second", queue=0)
-        box.grow(queues=3)
-        box.send("in a new queue", queue=2)
-        query.processAllAvailable()
-        later = box.other("later").create(queues=2)
-        later.send("in a new topic", queue=1)
-        query.processAllAvailable()
-        box.send("third", queue=2)
-        # Over a broker, the query may learn of a message after `processAllAvailable` has looked.
-        deadline = time.monotonic() + 60
-        while len(stream.bodies()) < 5 and time.monotonic() < deadline:
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    assert stream.output() == [
-        ("later", 1, 0, "in a new topic"),
-        ("t", 0, 0, "first"),
-        ("t", 0, 1, "second"),
-        ("t", 2, 0, "in a new queue"),
-        ("t", 2, 1, "third"),
-    ]
-
-
 def test_a_query_that_starts_at_latest_reads_only_new_messages_and_runs_no_batches_when_idle(
     box, stream
 ):

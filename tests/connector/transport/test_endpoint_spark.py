@@ -1,4 +1,4 @@
-"""Spark over `endpoint`: executors without the files, restarts of the broker, moved checkpoints."""
+"""Spark over `endpoint`: executors without the files, idle queries, credentials, a moved pipeline."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyrocket import Client, Connection, RemoteAdmin, RemoteSink
+from pyrocket import Client, Connection, RemoteSink
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
@@ -21,7 +21,6 @@ from support.stores import batch
 from support.transports import disconnect
 
 JOB = Path(__file__).with_name("endpoint_job.py")
-WORKERS = JOB.with_name("endpoint_workers_job.py")
 HIDES = ["unshare", "--mount"]
 
 
@@ -68,46 +67,6 @@ def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     job = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert job.returncode == 0, job.stderr[-3000:]
     assert sorted(int(body) for body in box.other("second").bodies()) == list(range(600))
-
-
-@pytest.mark.spark
-@pytest.mark.heavy
-def test_four_reused_workers_survive_a_restart_of_the_broker(box, broker, tmp_path):
-    """50 micro-batches of four tasks; the broker is stopped and started during them."""
-    broker_grows(broker, 4)
-    served = replace(box, address=broker.address)
-    for queue in range(4):
-        served.send(*(f"{queue}-{number:04}" for number in range(500)), queue=queue)
-    commits, result = tmp_path / "checkpoint" / "commits", tmp_path / "workers"
-    command = [sys.executable, WORKERS, broker.address, tmp_path / "checkpoint", result]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def committed():
-        return len([*commits.glob("[0-9]*")]) if commits.exists() else 0
-
-    try:
-        wait_until(lambda: committed() >= 20 or job.poll() is not None, seconds=180)
-        broker.stop()
-        moment = committed()
-        time.sleep(1)
-        broker.start()
-        output, _ = job.communicate(timeout=300)
-    finally:
-        job.kill()
-    assert job.returncode == 0, output[-3000:]
-    assert 20 <= moment <= 40
-    assert committed() >= 50
-    workers = [int(seconds) for seconds in result.read_text().split()]
-    assert len(workers) >= 4
-    assert sum(seconds >= 10 for seconds in workers) >= 4, "the workers are not reused"
-    expected = sorted(f"{queue}-{at:04}".encode() for queue in range(4) for at in range(500))
-    assert served.other("copy").bodies() == expected
-
-
-def broker_grows(broker, queues):
-    client = Client(Connection(broker.address))
-    RemoteAdmin(client).topics.update("t", read_queues=queues, write_queues=queues)
-    client.close()
 
 
 def wait_until(holds, seconds=60):
