@@ -1,4 +1,4 @@
-"""Spark over `endpoint`: executors without the files, idle queries, credentials, a moved pipeline."""
+"""Spark over `endpoint`: executors without the files, idle queries, credentials, a move."""
 
 import re
 import shutil
