@@ -113,7 +113,8 @@ def prepare(extras: list[str]) -> Path:
     # Both commands share the environment: keep the extras that the other command installed.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
-    options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
+    # Most installed modules are never imported; Python compiles the others at their first import.
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--no-compile"]
     _run([str(python), "-m", "pip", "install", *options, "-e", f".[{','.join(both)}]"], _HINT)
     _stamp_file().write_text(json.dumps(_stamp(both)))
     return python

@@ -34,14 +34,16 @@ hypothesis.settings.register_profile("explore", BASE, print_blob=True)
 hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE") else "repeat")
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
     """Mark tests that use Spark, so that `-m "not spark"` is quick, and let each worker run the
-    longest tests first. These are crash tests and slow ones; no worker should still run one when
-    all other workers are done.
+    longest of the selected tests first. These are crash tests and slow ones; no worker should still
+    run one when all other workers are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    yield
     long, short = [], []
     for item in items:
         is_long = any(map(item.get_closest_marker, ("crash", "slow")))

@@ -106,7 +106,7 @@ def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name)
 
 
 def test_every_page_with_snippets_is_executed():
-    # The broker's snippet is executed by tests/store/rpc/messaging/test_official_python.py.
+    # The broker's snippet is executed by tests/store/server/messaging/test_official_python.py.
     executed = {*SPARK_PAGES, *STORE_PAGES, "store/BROKER.md", FACE.name}
     assert {str(page.relative_to(ROOT)) for page in PAGES if any(snippets(page))} <= executed
 

@@ -74,7 +74,7 @@ class Members:
 @pytest.mark.parametrize(
     ("count", "kills", "batch", "orderly"),
     [
-        (3000, 4, 20, False),
+        (1200, 3, 20, False),
         pytest.param(3000, 4, 20, True, marks=pytest.mark.heavy),
         pytest.param(100_000, 20, 100, False, marks=pytest.mark.heavy),
         pytest.param(100_000, 20, 100, True, marks=pytest.mark.heavy),

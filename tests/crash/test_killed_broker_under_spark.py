@@ -115,7 +115,7 @@ def bodies(store, topic):
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)]
+    "kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)]
 )
 def test_a_query_over_a_killed_broker_is_exactly_once(spark, tmp_path, kills):
     chance = random.Random(SEED)

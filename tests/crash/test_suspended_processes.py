@@ -82,7 +82,9 @@ def old_repeats(files, since_ns):
     return repeats
 
 
-@pytest.mark.parametrize("orderly", [pytest.param(False, marks=pytest.mark.heavy), True])
+# Both are also tested on a simulated clock, in store/client/core/test_silent_brokers.py.
+@pytest.mark.heavy
+@pytest.mark.parametrize("orderly", [False, True])
 def test_a_consumer_starts_consumes_and_closes_while_a_broker_hangs(tmp_path, orderly):
     seen, numbers = set(), count()
 

@@ -52,7 +52,7 @@ class Old:
         return ",".join(self.names)
 
 
-@pytest.fixture(scope="module", params=share(OLD, 3))
+@pytest.fixture(scope="module", params=share(OLD, 2))
 def old(request, tmp_path_factory):
     """A copy of a store, served by a broker.
 

@@ -1,6 +1,6 @@
 """RocketMQ's own Java and Go clients of the gRPC protocol, unmodified, with a broker process.
 
-The Python and Node.js clients are tested in `tests/store/rpc/messaging`.
+The Python and Node.js clients are tested in `tests/store/server/messaging`.
 """
 
 import json

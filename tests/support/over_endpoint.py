@@ -51,7 +51,6 @@ MODULES = {
         # Uses a copied store.
         "test_half_messages_are_rows",
     },
-    "test_stream_replay": set(),
     "test_group_progress": {
         # Hold the lock of the directory, or count the waits for it.
         "test_available_now_waits_for_its_last_commit",

@@ -1,7 +1,6 @@
 """A job written for Spark's Kafka source, migrated by changing its format and options."""
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import functions as f
 
 KAFKA_SCHEMA = [
@@ -64,32 +63,3 @@ def test_a_kafka_job_reads_back_the_rows_that_it_wrote(spark, box):
     assert all(row.key == f"k{int(row.value) % 7}" for row in rows)
     assert len({(row.key, row.partition) for row in rows}) == 7, "equal keys share a partition"
     assert {(h.key, bytes(h.value)) for row in rows for h in row.headers} == {("h", b"v")}
-
-
-@pytest.mark.heavy
-def test_tombstones_and_binary_keys_survive_a_round_trip_through_spark(spark, box, tmp_path):
-    rows = [(b"k", b"v"), (b"k", None), (None, b""), (None, None), (b"", b" "), (b"a b", b"\xff")]
-    rows += [(b"\xfe\xff", b"x"), (b"\0", None)]
-    frame = spark.createDataFrame([*map(bytes_or_none, rows)], "key BINARY, value BINARY")
-    forms = {"nullBody": "empty", "keyEncoding": "base64"}
-    writer = frame.coalesce(1).write.format("pyrocket").mode("append")
-    writer.options(**box.options, **forms).save()
-    copy = box.other("copy").create()
-    stream = spark.readStream.format("pyrocket").option("schemaMode", "kafka")
-    stream = stream.options(**box.options, startingOffsets="earliest", includeHeaders="true").load()
-    query = stream.writeStream.format("pyrocket").trigger(availableNow=True)
-    query = query.options(**copy.options, **forms, checkpointLocation=str(tmp_path / "c")).start()
-    query.awaitTermination()
-    for one in (box, copy):
-        found = load(spark, one, includeHeaders="true").select("key", "value", "headers").collect()
-        assert sorted(map(repr, found)) == sorted(
-            repr(type(found[0])(key=key, value=value, headers=None)) for key, value in rows
-        )
-    dropped = box.other("dropped").create()
-    writer = load(spark, box).write.format("pyrocket").mode("append")
-    writer.options(**dropped.options, nullBody="drop", keyEncoding="base64").save()
-    assert len(dropped.bodies()) == 5
-
-
-def bytes_or_none(row):
-    return tuple(value and bytearray(value) for value in row)

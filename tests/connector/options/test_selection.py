@@ -71,16 +71,6 @@ def test_sql92_selects_messages_by_properties(spark, filled):
     assert [row.queueOffset for row in rows] == [0, 5, 6, 7]
 
 
-@pytest.mark.heavy
-def test_a_stream_advances_past_messages_that_the_filter_drops(stream, filled):
-    stream.options["sql"] = "price >= 6"
-    stream.schema = SCHEMA
-    assert stream.drain(maxOffsetsPerTrigger="4") == [0, 2, 4]
-    fill(filled, first=12)
-    assert stream.drain(maxOffsetsPerTrigger="1000") == [12]
-    assert stream.output() == [(number, f"m{number}") for number in range(6, 24)]
-
-
 def test_tags_are_separated_by_bars(filled):
     assert numbers(directly(filled, tags="paid")) == [0, 3, 6, 9]
     assert numbers(directly(filled, tags=" shipped||paid ")) == [0, 1, 3, 4, 6, 7, 9, 10]

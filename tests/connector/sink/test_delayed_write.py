@@ -49,30 +49,6 @@ def test_rows_are_delayed_as_their_columns_define(spark, box, delivery):
     assert {own["REAL_TOPIC"] for own in timed.values()} == {"t"}
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_stream_writes_delayed_rows(spark, box, tmp_path, delivery):
-    box.create()
-    box.send(b"a", b"b")
-    copy = {**box.options, "topic": "copy", "delivery": delivery}
-    source = spark.readStream.format("pyrocket").options(**box.options)
-    query = (
-        source.option("startingOffsets", "earliest")
-        .load()
-        .select("body", f.lit(3).alias("delayLevel"))
-        .writeStream.format("pyrocket")
-        .options(**copy, checkpointLocation=str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination(120)
-    finally:
-        query.stop()
-    assert {own["REAL_TOPIC"] for own in waiting(box, SCHEDULE, 2).values()} == {"copy"}
-    assert sorted(waiting(box, SCHEDULE, 2)) == [b"a", b"b"]
-
-
 @pytest.mark.parametrize(
     ("row", "what"),
     [

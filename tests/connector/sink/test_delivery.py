@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pyrocket import Store
 from pyrocket.errors import SinkError
 from pyspark.sql import functions as f
 from support.direct import write
@@ -132,42 +131,6 @@ def test_a_micro_batch_that_was_not_published_is_published_by_its_replay(spark, 
     assert piped.target.bodies() == box.bodies()
 
 
-@pytest.mark.heavy
-def test_concurrent_queries_into_one_topic_are_independent(spark, box, piped, tmp_path):
-    box.send(*map(str, range(20)))
-    other = Piped(spark, box, tmp_path / "other")
-    for query in [piped.start(), other.start()]:
-        finish(query)
-    assert piped.target.bodies() == sorted(2 * box.bodies())
-    other.forget(0)
-    other.run()
-    assert piped.target.rows() == 40
-
-
-@pytest.mark.heavy
-def test_a_query_with_a_new_checkpoint_is_another_query(spark, box, piped, tmp_path):
-    box.send("x")
-    piped.run()
-    again = Piped(spark, box, tmp_path / "again")
-    again.run()
-    assert piped.target.bodies() == [b"x", b"x"]
-
-
-@pytest.mark.heavy
-def test_sinks_of_different_topics_accept_the_same_micro_batch_number(box, piped):
-    box.send("x", "y")
-
-    def both(frame, batch):
-        for topic in ("one", "two"):
-            options = {**box.target, "topic": topic, "txnAppId": "app", "txnVersion": batch}
-            frame.write.format("pyrocket").mode("append").options(**options).save()
-
-    piped.run(foreach=both)
-    piped.forget(0)
-    piped.run(foreach=both)
-    assert [box.other(topic).rows() for topic in ("one", "two")] == [2, 2]
-
-
 def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
     """Spark passes the same query and micro-batch to the tasks of both writes."""
     box.send("x", "y")
@@ -178,26 +141,3 @@ def test_writes_in_foreach_batch_without_an_id_are_not_repetitions(box, piped):
 
     piped.run(foreach=twice)
     assert piped.target.bodies() == [b"x", b"x", b"y", b"y"]
-
-
-@pytest.mark.heavy
-def test_at_least_once_streams_write_replayed_rows_again(box, piped):
-    """This is why exactly-once is the default."""
-    box.send("x")
-    piped.run(delivery="at-least-once")
-    piped.forget(0)
-    piped.run(delivery="at-least-once")
-    assert piped.target.bodies() == [b"x", b"x"]
-
-
-@pytest.mark.heavy
-def test_a_micro_batch_without_rows_does_not_write_to_the_log(box, piped):
-    box.send("x")
-    piped.run()
-    box.send("y")
-    with Store.open(box.path, read_only=True) as store:
-        before = store.position().published
-    piped.run(piped.stream().where("body = 'z'"))
-    with Store.open(box.path, read_only=True) as store:
-        assert store.position().published == before
-    assert piped.target.bodies() == [b"x"]

@@ -38,11 +38,6 @@ class Piped:
         finally:
             running.stop()
 
-    def forget(self, batch):
-        """Remove the commit of a micro-batch, to simulate that the driver died before it."""
-        for name in (str(batch), f".{batch}.crc"):
-            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
-
 
 @pytest.fixture
 def piped(spark, box, tmp_path):
@@ -68,20 +63,6 @@ def test_a_restored_checkpoint_loses_no_rows_silently(piped, tmp_path):
 
 
 @pytest.mark.heavy
-def test_an_older_copy_of_the_store_fails_with_the_missing_batches(piped, tmp_path):
-    piped.run("a")
-    shutil.copytree(piped.sink.path, tmp_path / "backup")
-    piped.run("b")
-    piped.run("c")
-    put_back(piped.sink.path, tmp_path / "backup")
-    with pytest.raises(Exception, match=r"SINK_BATCH_GAP.*batches 1 to 2 are missing"):
-        piped.run("d")
-    assert piped.sink.bodies() == [b"a"]
-    piped.run(onBatchGap="accept")
-    assert piped.sink.bodies() == [b"a", b"d"]
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("named", [True, False], ids=["checkpoint in an option", "in the session"])
 def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_path, named):
     """A disk may not be mounted: rows written meanwhile would be missing after it is mounted."""
@@ -104,12 +85,3 @@ def test_a_query_whose_store_is_missing_creates_no_new_one(spark, piped, tmp_pat
         assert piped.sink.bodies() == [b"a", b"b"]
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
-
-
-@pytest.mark.heavy
-def test_batches_without_rows_between_runs_are_not_a_gap(piped):
-    """Every windowed query has such batches."""
-    for number in range(2):
-        piped.run(f"row-{number}", where="body LIKE 'row%'")
-        piped.run("no row", where="body LIKE 'row%'")
-    assert piped.sink.bodies() == [b"row-0", b"row-1"]

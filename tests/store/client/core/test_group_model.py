@@ -28,18 +28,13 @@ def test_a_group_keeps_its_promises_with_the_broker_library(seed, kind, tmp_path
     run_over_stores(seed, kind, tmp_path)
 
 
-@pytest.mark.parametrize(("seed", "kind"), [(5440, "concurrent")])
-def test_schedules_that_failed_before_keep_the_promises(seed, kind, tmp_path):
-    """5440: the group meets a broker after the clock of another one was set back."""
-    run_over_stores(seed, kind, tmp_path)
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["concurrent", "orderly"])
 @pytest.mark.parametrize("first", range(5000, 5500, 25))
 def test_a_group_keeps_its_promises_with_the_broker_library_in_many_schedules(
     first, kind, tmp_path
 ):
+    """5440, concurrent: the group meets a broker after the clock of another one was set back."""
     for seed in range(first, first + 25):
         run_over_stores(seed, kind, tmp_path / str(seed))
         shutil.rmtree(tmp_path / str(seed))

@@ -53,7 +53,7 @@ def contents_of(path):
 
 
 @pytest.mark.parametrize(
-    "damage", [*DAMAGES, *share(TABLE_DAMAGES, 20)], ids=lambda damage: damage.name
+    "damage", [*DAMAGES, *share(TABLE_DAMAGES, 10)], ids=lambda damage: damage.name
 )
 def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
     damage.do(path)

@@ -75,31 +75,3 @@ def test_a_stream_and_a_batch_read_all_brokers_also_after_restarts_of_one(cluste
     assert stream.output() == sorted(cluster.sent)
     batch = stream.spark.read.format("pyrocket").schema(COLUMNS).options(**cluster.options())
     assert sorted(map(tuple, batch.load().collect())) == sorted(cluster.sent)
-
-
-@pytest.mark.heavy
-def test_an_exactly_once_sink_keeps_to_its_broker(cluster, spark, tmp_path):
-    cluster.send(A, "a")
-    cluster.send(B, "b")
-
-    def run(**options):
-        source = spark.readStream.format("pyrocket").options(**cluster.options())
-        (
-            source.schema("body STRING")
-            .load()
-            .writeStream.format("pyrocket")
-            .options(endpoint=cluster.address, topic="copy", **options)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-            .awaitTermination(120)
-        )
-
-    cluster.boxes[B].other("copy").create()
-    run(brokerName=B)
-    cluster.send(A, "c")
-    run()
-    disconnect()
-    cluster.brokers[B].stop()
-    assert cluster.boxes[B].other("copy").bodies() == [b"a", b"b", b"c"]
-    cluster.brokers[B].start()

@@ -64,46 +64,6 @@ def test_lost_replies_neither_duplicate_exactly_once_rows_nor_lose_others(box, b
     assert counted(box, "repeated").keys() == set(range(200))
 
 
-@pytest.mark.spark
-@pytest.mark.heavy
-def test_spark_over_a_connection_that_is_lost_repeatedly(box, broker, stream):
-    with cutting(broker[1], every=7) as proxy:
-        cut = replace(box, address=proxy.address)
-        queries = []
-        cut.send(*map(str, range(200)))
-        for topic, delivery in (("once", "exactly-once"), ("repeated", "at-least-once")):
-            query = (
-                stream.spark.readStream.format("pyrocket")
-                .options(**cut.options, startingOffsets="earliest", maxOffsetsPerTrigger=50)
-                .schema("body STRING")
-                .load()
-                .writeStream.format("pyrocket")
-                .options(**cut.other(topic).options, delivery=delivery)
-                .option("checkpointLocation", str(stream.folder / topic))
-                .start()
-            )
-            queries.append(query)
-        for first in range(200, 600, 100):
-            cut.send(*map(str, range(first, first + 100)))
-        # The broker reports an append after some milliseconds; after a lost connection, the report
-        # takes longer.
-        end = time.monotonic() + 120
-        while any(box.other(topic).rows() < box.rows() for topic in ("once", "repeated")):
-            assert time.monotonic() < end
-            assert all(query.isActive for query in queries)
-            time.sleep(0.2)
-        for query in queries:
-            query.processAllAvailable()
-            query.stop()
-        disconnect()
-        assert proxy.cuts >= 10
-    sent = counted(box, "t")  # After a lost reply, the rows are sent again.
-    assert sent.keys() == set(range(600))
-    assert counted(box, "once") == sent
-    assert all(count >= sent[row] for row, count in counted(box, "repeated").items())
-    assert counted(box, "repeated").keys() == sent.keys()
-
-
 def threads_and_files(process):
     """Return the numbers of threads and open files of a process."""
     folder = Path("/proc", str(process.pid))

@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.table import TABLE
 from pyspark_pyrocket.sink.columns import _SENT
 from support import option_manual
 
-PAGE = (Path(__file__).parents[2] / "connector" / "COLUMNS.md").read_text()
+PAGE = (Path(__file__).parents[3] / "connector" / "COLUMNS.md").read_text()
 
 
 def rows(title):

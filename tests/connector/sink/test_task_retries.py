@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from connector.cluster_job import BODY_BYTES, KEYS, MISHAPS, ROWS, STREAMED
+from connector.sink.cluster_job import BODY_BYTES, KEYS, MISHAPS, ROWS, STREAMED
 from pyrocket import Store
 from support.clusters import two_workers
 

@@ -11,11 +11,9 @@ from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import take_rows
 from pyspark_pyrocket.source.stream_planner import (
     initial_offset,
-    latest_offset,
     next_offset,
-    planned_ranges,
 )
-from support.offsets import BROKER, at, offsets, span
+from support.offsets import BROKER, at, offsets
 
 LATEST_FIRST = Span(OffsetChoice("startingOffsets", LATEST))
 
@@ -35,17 +33,6 @@ def test_a_new_query_starts_at_the_configured_offsets(numbers):
     assert latest.offsets.by_topic() == {"t": {0: 20, 1: 7}}
 
 
-def test_batches_follow_each_other_without_gap_or_overlap(numbers):
-    store = numbers(t={0: (0, 3), 1: (0, 0)})
-    start, seen = store.step(initial_offset(store, options()))
-    assert seen == [("t", 0, 0, 3)]
-    store.grow("t", 0, 5)
-    store.grow("t", 1, 2)
-    start, seen = store.step(start)
-    assert seen == [("t", 0, 3, 5), ("t", 1, 0, 2)]
-    assert store.step(start) == (start, [])
-
-
 def test_without_new_messages_there_is_no_next_offset(numbers):
     store = numbers(t={0: (0, 3)})
     start = initial_offset(store, options(span=LATEST_FIRST))
@@ -59,16 +46,6 @@ def test_an_empty_first_batch_is_replayed_as_empty(numbers):
     store.grow("t", 0, 15)
     assert store.read(initial_offset(store, latest), end) == []
     assert store.step(end, latest)[1] == [("t", 0, 10, 15)]
-
-
-def test_a_queue_found_later_starts_at_its_first_message_fixed_in_the_end_offset(numbers):
-    store = numbers(t={0: (0, 3)})
-    start, _ = store.step(initial_offset(store, options()))
-    store.grow("t", 1, maximum=9, minimum=4)
-    end = next_offset(store, options(), start)
-    assert end.first.by_topic() == {"t": {1: 4}}
-    store.grow("t", 1, maximum=9, minimum=6)  # Cleaning may not change a planned batch.
-    assert store.read(start, end) == [("t", 1, 4, 9)]
 
 
 def test_a_new_queue_without_messages_starts_no_batch(numbers):
@@ -175,16 +152,6 @@ def test_a_topic_no_longer_subscribed_keeps_its_offsets(numbers):
     assert start.offsets[at("u", 0)] == 2
 
 
-def test_a_rate_limit_is_shared_until_everything_is_read(numbers):
-    store = numbers(t={0: (0, 90), 1: (0, 9), 2: (0, 1)})
-    start, seen, taken = initial_offset(store, options()), [None], []
-    while seen:
-        start, seen = store.step(start, take=at_most(20))
-        taken.append(sum(end - begin for *_, begin, end in seen))
-    assert taken == [20, 20, 20, 20, 20, 0]
-    assert start.offsets.by_topic() == {"t": {0: 90, 1: 9, 2: 1}}
-
-
 def test_a_target_is_reached_and_never_exceeded(numbers):
     store = numbers(t={0: (0, 5)})
     target = offsets({"t": {0: 5}})
@@ -201,21 +168,6 @@ def test_a_target_below_the_start_does_not_move_the_query_back(numbers):
     store = numbers(t={0: (0, 9)})
     start = initial_offset(store, options(span=LATEST_FIRST))
     assert next_offset(store, options(), start, target=offsets({"t": {0: 4}})) is None
-
-
-def test_the_end_of_all_queues_has_the_form_of_an_end_offset(numbers):
-    store = numbers(t={0: (0, 9)})
-    end = next_offset(store, options(), initial_offset(store, options()), take=at_most(2))
-    latest = latest_offset(store, options())
-    assert latest.to_json().keys() == end.to_json().keys() - {"from"}
-    assert latest.offsets.by_topic() == {"t": {0: 9}}
-
-
-def test_ranges_contain_topic_queue_and_both_ends(numbers):
-    store = numbers(t={0: (0, 9)})
-    initial = initial_offset(store, options())
-    end = next_offset(store, options(), initial)
-    assert list(planned_ranges(initial, end)) == [span("t", 0, 0, 9)]
 
 
 def test_the_number_of_topic_listings_does_not_depend_on_the_number_of_topics(numbers):

@@ -4,7 +4,6 @@ import json
 import time
 
 import pyarrow as pa
-import pytest
 
 
 def texts(prefix, count):
@@ -33,17 +32,6 @@ def test_available_now_reads_existing_messages_in_limited_batches_and_shows_its_
     assert "from" not in json.loads(stream.offset(1))
 
 
-def test_restarted_query_reads_every_message_exactly_once(box, stream):
-    box.create(queues=3)
-    sent = []
-    for run in range(2):
-        more = texts(f"run{run}-", 30)
-        box.send(*more)
-        sent += more
-        stream.drain(maxOffsetsPerTrigger=17)
-    assert stream.bodies() == sorted(sent)
-
-
 def test_running_query_delivers_delayed_messages_without_a_writer(box, stream):
     box.create(queues=1)
     query = stream.start()
@@ -56,38 +44,6 @@ def test_running_query_delivers_delayed_messages_without_a_writer(box, stream):
     finally:
         query.stop()
     assert stream.output() == [("t", 0, 0, "b"), ("t", 0, 1, "a")]
-
-
-def test_running_query_discovers_new_queues_and_topics(box, stream):
-    box.create(queues=1)
-    box.send("first", queue=0)
-    stream.options |= {"subscribePattern": "t|lat.*"}
-    del stream.options["topic"]
-    query = stream.start()
-    try:
-        query.processAllAvailable()
-        assert stream.bodies() == ["first"]
-        box.send("second", queue=0)
-        box.grow(queues=3)
-        box.send("in a new queue", queue=2)
-        query.processAllAvailable()
-        later = box.other("later").create(queues=2)
-        later.send("in a new topic", queue=1)
-        query.processAllAvailable()
-        box.send("third", queue=2)
-        # Over a broker, the query may learn of a message after `processAllAvailable` has looked.
-        deadline = time.monotonic() + 60
-        while len(stream.bodies()) < 5 and time.monotonic() < deadline:
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    assert stream.output() == [
-        ("later", 1, 0, "in a new topic"),
-        ("t", 0, 0, "first"),
-        ("t", 0, 1, "second"),
-        ("t", 2, 0, "in a new queue"),
-        ("t", 2, 1, "third"),
-    ]
 
 
 def test_a_query_that_starts_at_latest_reads_only_new_messages_and_runs_no_batches_when_idle(
@@ -108,12 +64,3 @@ def test_a_query_that_starts_at_latest_reads_only_new_messages_and_runs_no_batch
         query.stop()
     (row,) = stream.spark.read.parquet(str(stream.folder / "out")).collect()
     assert bytes(row.value) == b"new"
-
-
-@pytest.mark.heavy
-def test_trigger_once_reads_everything_despite_the_limit(box, stream):
-    box.send(*texts("a", 30), queue=0)
-    stream.options["maxOffsetsPerTrigger"] = 7
-    query = stream.start(once=True)
-    query.awaitTermination(60)
-    assert len(stream.bodies()) == 30

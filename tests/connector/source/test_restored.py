@@ -13,7 +13,6 @@ from pyrocket.testing import FileClock
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
-from pyspark_pyrocket.transport.path import forget
 from support.shares import share
 from support.spark_checkpoints import Files, run_json
 from support.stores import SMALL, batch, next_boot, reboot
@@ -381,22 +380,3 @@ def test_a_checkpoint_can_be_reset_to_a_restored_store(restored, tmp_path):
     end = query.streamReader(schema=SCHEMA).latestOffset(moved, ReadAllAvailable())
     assert bodies(query.streamReader(schema=SCHEMA), moved, end) == later
     assert new
-
-
-def test_a_spark_query_names_a_restored_store_and_continues_with_skip(spark, box, stream, tmp_path):
-    """A regression: 199 of 500 messages were skipped without an error."""
-    box.create(queues=1)
-    box.send(*(f"shared-{n}" for n in range(30)))
-    forget(box.path)
-    shutil.copytree(box.path, tmp_path / "copy")
-    box.send(*(f"gone-{n}" for n in range(20)))
-    stream.drain()
-    shutil.rmtree(box.path)
-    shutil.move(tmp_path / "copy", box.path)
-    box.send(*(f"after-{n}" for n in range(50)))
-    with pytest.raises(Exception, match=r"LOG_TRUNCATED.*older copy of the store"):
-        stream.drain()
-    stream.drain(onDataLoss="skip")
-    expected = {f"shared-{n}" for n in range(30)} | {f"gone-{n}" for n in range(20)}
-    expected |= {f"after-{n}" for n in range(50)}
-    assert sorted(stream.bodies()) == sorted(expected)

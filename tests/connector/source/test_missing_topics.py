@@ -219,29 +219,6 @@ def test_create_if_missing_is_rejected_for_read_only_queries_and_batches(box):
         query_of_a_batch.reader(schema=SCHEMA)
 
 
-@pytest.mark.heavy
-def test_a_query_that_waits_for_a_topic_reads_it_from_its_first_message(box, stream):
-    box.create(queues=1).send("first", queue=0)
-    del stream.options["topic"]
-    stream.options |= {"subscribe": "t,later", "missingTopic": "wait", "startingOffsets": "latest"}
-    query = stream.start()
-    try:
-        query.processAllAvailable()
-        later = box.other("later").create(queues=2)
-        later.send("sent at once", queue=1)
-        query.processAllAvailable()
-        later.send("sent after that", queue=1)
-        box.send("second", queue=0)
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    assert stream.output() == [
-        ("later", 1, 0, "sent at once"),
-        ("later", 1, 1, "sent after that"),
-        ("t", 0, 1, "second"),
-    ]
-
-
 def test_the_stages_of_a_new_pipeline_start_in_any_order(spark, box, stream, tmp_path):
     """The last stage starts first: the store does not exist yet, and no columns are given."""
     stream.options |= {"topic": "out", "createIfMissing": "true"}

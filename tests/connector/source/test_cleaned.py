@@ -1,11 +1,8 @@
-"""Messages that were deleted before Spark read them, under every policy."""
-
-import shutil
+"""Messages that are deleted between the plan of a read and its tasks."""
 
 import pyarrow as pa
 import pytest
 from pyrocket.errors import OffsetOutOfRangeError
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 from pyspark_pyrocket import DefaultSource
 from support.direct import read
@@ -29,52 +26,6 @@ def clean(box):
     with box.store() as store:
         assert store.clean(hours=0).removals
         return store.min_offset("t", 0)
-
-
-def offsets(stream):
-    return [row[2] for row in stream.output()]
-
-
-def lost(stream):
-    """Return the number of messages that the query has lost, from its progress and its
-    checkpoint."""
-    return [each["sources"][0]["endOffset"].get("lost") for each in stream.progress]
-
-
-def test_a_stream_that_was_too_slow_fails_instead_of_starting_over_and_can_skip(small, stream):
-    small.send(*texts(0, 10), queue=0)
-    assert stream.drain() == [10]
-    small.send(*texts(10, 60), queue=0)
-    first = clean(small)
-    with pytest.raises(PySparkException, match=rf"OFFSET_OUT_OF_RANGE.*offset 10 .*{first} to 70"):
-        stream.drain()
-    assert len(stream.bodies()) == 10
-    stream.drain(onDataLoss="skip")
-    assert offsets(stream) == [*range(10), *range(first, 70)]
-    assert lost(stream) == [{"t": {"broker-a": {"0": first - 10}}}]
-
-
-@pytest.mark.heavy
-def test_a_replay_reads_the_remaining_messages_of_its_range(small, stream):
-    small.send(*texts(0, 60), queue=0)
-    stream.drain(maxOffsetsPerTrigger=55)
-    planned = stream.offset(0)
-    run_again(stream)
-    first = clean(small)
-    small.send(*texts(60, 5), queue=0)
-    stream.drain(onDataLoss="skip")
-    assert stream.offset(0) == planned
-    assert offsets(stream) == list(range(first, 65))
-
-
-def run_again(stream):
-    """Remove the commits of the last batches, and the sink's output for them."""
-    for number in stream.batches():
-        stream.forget_commit(number)
-    for number in stream.batches()[1:]:
-        for name in (str(number), f".{number}.crc"):
-            (stream.folder / "checkpoint" / "offsets" / name).unlink(missing_ok=True)
-    shutil.rmtree(stream.folder / "out")
 
 
 @pytest.mark.parametrize("selected", [{}, {"keys": "k"}], ids=["range", "look-up"])

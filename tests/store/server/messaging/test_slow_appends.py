@@ -10,7 +10,7 @@ from pyrocket.engine.sender import Sender
 from pyrocket.server.messaging.interface import SERVICE, new, number
 from pyrocket.store import sender_of
 from pyrocket.values.message import SendStatus
-from store.rpc.messaging.test_receives import ack, change, handle, receive
+from store.server.messaging.test_receives import ack, change, handle, receive
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, message, resource
 

@@ -185,7 +185,7 @@ SERVICES = {
 }
 NAMES = [*SERVICES]
 NAME_SERVER = [method.name for method in service("pyrocket.v1.NameServer").methods]
-"""These calls have a matrix in tests/store/nameserver/test_server.py."""
+"""These calls have a matrix in tests/store/server/nameserver/test_server.py."""
 WAIT_S = {"Notifications": 2}
 """Calls that reply only when something happens: time after which they count as admitted."""
 ROCKETMQ = [method.name for method in service("apache.rocketmq.v2.MessagingService").methods]

@@ -1,4 +1,4 @@
-"""Spark over `endpoint`: executors without the files, restarts of the broker, moved checkpoints."""
+"""Spark over `endpoint`: executors without the files, idle queries, credentials, a move."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyrocket import Client, Connection, RemoteAdmin, RemoteSink
+from pyrocket import Client, Connection, RemoteSink
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
@@ -21,7 +21,6 @@ from support.stores import batch
 from support.transports import disconnect
 
 JOB = Path(__file__).with_name("endpoint_job.py")
-WORKERS = JOB.with_name("endpoint_workers_job.py")
 HIDES = ["unshare", "--mount"]
 
 
@@ -68,46 +67,6 @@ def test_executors_need_no_access_to_the_files(box, broker, tmp_path):
     job = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert job.returncode == 0, job.stderr[-3000:]
     assert sorted(int(body) for body in box.other("second").bodies()) == list(range(600))
-
-
-@pytest.mark.spark
-@pytest.mark.heavy
-def test_four_reused_workers_survive_a_restart_of_the_broker(box, broker, tmp_path):
-    """50 micro-batches of four tasks; the broker is stopped and started during them."""
-    broker_grows(broker, 4)
-    served = replace(box, address=broker.address)
-    for queue in range(4):
-        served.send(*(f"{queue}-{number:04}" for number in range(500)), queue=queue)
-    commits, result = tmp_path / "checkpoint" / "commits", tmp_path / "workers"
-    command = [sys.executable, WORKERS, broker.address, tmp_path / "checkpoint", result]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def committed():
-        return len([*commits.glob("[0-9]*")]) if commits.exists() else 0
-
-    try:
-        wait_until(lambda: committed() >= 20 or job.poll() is not None, seconds=180)
-        broker.stop()
-        moment = committed()
-        time.sleep(1)
-        broker.start()
-        output, _ = job.communicate(timeout=300)
-    finally:
-        job.kill()
-    assert job.returncode == 0, output[-3000:]
-    assert 20 <= moment <= 40
-    assert committed() >= 50
-    workers = [int(seconds) for seconds in result.read_text().split()]
-    assert len(workers) >= 4
-    assert sum(seconds >= 10 for seconds in workers) >= 4, "the workers are not reused"
-    expected = sorted(f"{queue}-{at:04}".encode() for queue in range(4) for at in range(500))
-    assert served.other("copy").bodies() == expected
-
-
-def broker_grows(broker, queues):
-    client = Client(Connection(broker.address))
-    RemoteAdmin(client).topics.update("t", read_queues=queues, write_queues=queues)
-    client.close()
 
 
 def wait_until(holds, seconds=60):
@@ -185,49 +144,6 @@ def test_an_idle_query_waits_for_a_change_until_spark_runs_a_micro_batch(
     client.close()
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("to_endpoint", [True, False])
-def test_a_checkpoint_moves_between_path_and_endpoint(box, spark, tmp_path, to_endpoint):
-    """The query resumes at its offsets, and the last micro-batch is published once."""
-    box.create(queues=2)
-    sent = []
-
-    def run(target, repeat=False):
-        if repeat:
-            for name in ("0", ".0.crc"):
-                (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
-        query = (
-            spark.readStream.format("pyrocket")
-            .options(**target.options, startingOffsets="earliest")
-            .schema("body STRING")
-            .load()
-            .writeStream.format("pyrocket")
-            .options(**target.other("copy").options)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(120)
-
-    def step(target, *bodies):
-        target.send(*bodies)
-        sent.extend(bodies)
-        run(target, repeat=len(sent) > len(bodies))
-
-    def over_endpoint(*bodies):
-        with running(Path(box.path)) as (_, found):
-            step(replace(box, address=found.listen[0]), *bodies)
-        disconnect()
-
-    def by_path(*bodies):
-        step(box, *bodies)
-
-    first, second = (by_path, over_endpoint) if to_endpoint else (over_endpoint, by_path)
-    first("a", "b")
-    second("c", "d")
-    assert box.other("copy").bodies() == [body.encode() for body in sorted(sent)]
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
@@ -246,11 +162,11 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
     with running(Path(box.path), *flags) as (_, found):
         target = {"endpoint": found.listen[0], "endpoint.tls": "true", "endpoint.ca": str(pem)}
         target |= {"accessKey": "spark", "secretKeyFile": str(secret)}
-        rows = spark.range(200).selectExpr("CAST(id AS STRING) AS body").repartition(4)
+        rows = spark.range(0, 20, 1, 2).selectExpr("CAST(id AS STRING) AS body")
         rows.write.format("pyrocket").mode("append").options(**target, topic="t").save()
         query = (
             spark.readStream.format("pyrocket")
-            .options(**target, topic="t", startingOffsets="earliest", maxOffsetsPerTrigger=50)
+            .options(**target, topic="t", startingOffsets="earliest")
             .schema("body STRING")
             .load()
             .writeStream.format("pyrocket")
@@ -260,12 +176,11 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
             .start()
         )
         query.awaitTermination(120)
-        read = spark.read.format("pyrocket").options(**target, topic="copy").schema("body STRING")
-        assert sorted(int(row.body) for row in read.load().collect()) == [*range(200)]
         with_secret = {**target, "secretKey": "spark's secret"}
         del with_secret["secretKeyFile"]
-        frame = spark.read.format("pyrocket").options(**with_secret, topic="copy").load()
-        assert frame.count() == 200
+        read = spark.read.format("pyrocket").options(**with_secret, topic="copy")
+        frame = read.schema("body STRING").load()
+        assert sorted(int(row.body) for row in frame.collect()) == [*range(20)]
         assert "spark's secret" not in frame._jdf.queryExecution().toString()
         with pytest.raises(Exception, match="PERMISSION_DENIED"):
             spark.read.format("pyrocket").options(**target, topic="forbidden").load().count()
@@ -276,7 +191,7 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
 @pytest.mark.heavy
 def test_the_documented_move_between_path_and_endpoint(box, tmp_path):
     """Run the program of store/BROKER.md with `path`, with `endpoint`, and with `path` again."""
-    page = JOB.parents[2] / "store" / "BROKER.md"
+    page = JOB.parents[3] / "store" / "BROKER.md"
     (code,) = re.findall(r"```python\n(# pipeline\.py.*?)```", page.read_text(), re.DOTALL)
     program = tmp_path / "pipeline.py"
     program.write_text(code)

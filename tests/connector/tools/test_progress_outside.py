@@ -60,25 +60,6 @@ def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, s
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["offsets", "commits"])
-def test_a_checkpoint_is_repaired_after_a_power_loss_and_its_query_continues(box, stream, kind):
-    box.create(queues=1)
-    box.send("a")
-    stream.drain()
-    box.send("b")
-    stream.drain()
-    checkpoint = stream.folder / "checkpoint"
-    (checkpoint / kind / "1").write_bytes(b"")
-    (checkpoint / kind / ".1.crc").unlink(missing_ok=True)
-    with pytest.raises(StreamingQueryException):
-        stream.drain()
-    command("reset", checkpoint, "--store", box.path, "--to", "latest", "--yes")
-    box.send("c")
-    stream.drain()
-    assert stream.bodies() == ["a", "b", "c"]
-
-
-@pytest.mark.heavy
 def test_the_state_of_a_query_survives_a_reset(spark, box, tmp_path):
     box.create(queues=1)
     box.send("a", "b")

@@ -42,16 +42,6 @@ def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, st
     assert [tuple(row[1:3]) for row in stream.output()] == places(skewed)
 
 
-@pytest.mark.heavy
-def test_a_byte_limit_bounds_the_micro_batches_of_the_first_backlog(skewed, stream):
-    taken = stream.drain(maxBytesPerTrigger=f"{100 * SIZE}")
-    assert sum(taken) == ROWS
-    assert 90 <= max(taken) <= 104
-    latest, end = (stream.progress[0]["sources"][0][name] for name in ("latestOffset", "endOffset"))
-    assert sum(latest["offsets"]["t"]["broker-a"].values()) == ROWS
-    assert sum(end["offsets"]["t"]["broker-a"].values()) == taken[0]
-
-
 def test_a_read_can_have_more_tasks_than_queues(skewed):
     """Each message is read once, by about the requested number of tasks of about equal size."""
 

@@ -182,18 +182,6 @@ def test_a_struct_column_survives_a_round_trip(spark, box):
 
 
 @pytest.mark.heavy
-def test_a_stream_is_written_as_json(spark, box, tmp_path):
-    box.create(queues=1).send('{"id":1,"zz":2}', '{"id":2}', queue=0)
-    source = spark.readStream.format("pyrocket").options(**box.options, startingOffsets="earliest")
-    frame = source.options(valueFormat="json", valueSchema="id INT").schema("id INT").load()
-    writer = frame.writeStream.format("pyrocket").options(**box.target, topic="copy")
-    writer = writer.options(valueFormat="json", checkpointLocation=str(tmp_path / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination(60)
-    box.topic = "copy"
-    assert box.bodies() == [b'{"id":1}', b'{"id":2}']
-
-
-@pytest.mark.heavy
 def test_strings_with_a_collation_are_written_and_read(spark, box):
     rows = spark.sql("SELECT 'Ab' COLLATE UTF8_LCASE AS s, array('x' COLLATE UNICODE_CI) AS a")
     rows.write.format("pyrocket").mode("append").options(**box.options, valueFormat="json").save()
