@@ -41,9 +41,9 @@ class Pipe:
 
     # The jobs
 
-    def start(self, pauses=None):
+    def start(self, mode, pauses=None):
         """Start a job whose processes can be paused with `pauses`."""
-        command = [sys.executable, HERE / "pipe_job.py", self.store, self.checkpoint]
+        command = [sys.executable, HERE / "pipe_job.py", self.store, self.checkpoint, mode]
         environment = dict(os.environ)
         if pauses is not None:
             environment[FOLDER] = str(pauses.folder)
@@ -63,7 +63,7 @@ class Pipe:
     def finish(self, seconds=180):
         """Let a job process everything, and check that the output is complete."""
         if not any(job.alive() for job in self._jobs):
-            self.start()
+            self.start("forever")
         until = time.monotonic() + seconds
         while time.monotonic() < until and self._missing():
             time.sleep(0.2)
@@ -133,6 +133,9 @@ class Job:
 
     def alive(self):
         return self._process.poll() is None
+
+    def wait(self, seconds):
+        return self._process.wait(seconds)
 
     def kill_jvm(self):
         """Kill the JVM alone; its child processes detect that by themselves."""

@@ -1,8 +1,8 @@
 """A streaming query from one topic to another, in its own process so that it can be killed.
 
-Usage: pipe_job.py STORE CHECKPOINT
+Usage: pipe_job.py STORE CHECKPOINT until-failure|forever
 
-A query that fails is started again.
+With `until-failure` the job ends when the query fails, with `forever` the query is started again.
 Bodies are `key:number`; the key is the sharding key of the forwarded message.
 """
 
@@ -33,15 +33,7 @@ def start(spark, store, checkpoint):
     )
 
 
-def run(spark, store, checkpoint):
-    """Run the query until it fails."""
-    try:
-        start(spark, store, checkpoint).awaitTermination()
-    except StreamingQueryException:
-        traceback.print_exc()
-
-
-def main(store, checkpoint):
+def main(store, checkpoint, mode):
     configure()
     spark = (
         SparkSession.builder.master("local[2,4]")
@@ -57,7 +49,12 @@ def main(store, checkpoint):
         .getOrCreate()
     )
     while True:
-        run(spark, store, checkpoint)
+        try:
+            start(spark, store, checkpoint).awaitTermination()
+        except StreamingQueryException:
+            traceback.print_exc()
+        if mode == "until-failure":
+            return
 
 
 if __name__ == "__main__":

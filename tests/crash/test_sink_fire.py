@@ -37,7 +37,7 @@ class Fire:
     def kill(self, window, victim):
         """Send messages, wait until a process is paused in the window, and kill the victim."""
         if self._job is None or not self._job.alive():
-            self._job = self._pipe.start(self._pauses)
+            self._job = self._pipe.start("forever", self._pauses)
         held = self._hold(window)
         assert held is not None, f"no process reached the window: {window}"
         self.hits[window, victim] += 1
