@@ -140,4 +140,4 @@ def _log_left_out(
 
 
 def _outcome(rows_before: int) -> str:
-    return f"No row of this Arrow batch was appended; the {rows_before} rows before it were."
+    return f"No row of this part was appended; the {rows_before} rows before it were."
