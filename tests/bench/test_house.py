@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_693,
+    "lines": 76_688,
     "files": 457,
     "rooms": 24,
     "floors": 14,
