@@ -102,7 +102,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
 
 
 def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
-    """Append the batches in order, each completely or not at all; an error names the row."""
+    """Append parts of batches in order, each completely or not at all; an error names the row."""
     freeze_imports()
     filled = with_rows(batches)
     if filled is None:
