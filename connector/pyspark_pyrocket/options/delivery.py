@@ -89,7 +89,7 @@ class DeliveryOptions:
         (SINK,),
         choice(FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC),
         "With `delivery=at-least-once`, when rows become durable: at the end of each task "
-        "(`task`), after every Arrow batch (`sync`), or soon after, in the background (`async`).",
+        "(`task`), after every append (`sync`), or soon after, in the background (`async`).",
     ).field()
     timer_max_delay_ms: int = Option(
         "timerMaxDelay",

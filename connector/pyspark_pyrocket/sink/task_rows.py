@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ from pyspark_pyrocket.options.payload import DROP
 from pyspark_pyrocket.sink.columns import send_batch
 from pyspark_pyrocket.sink.kafka_rows import Rows, rows_with_body
 from pyspark_pyrocket.sink.prepare import SinkPlan
+
+_PART_BYTES = 12 << 20
+"""Approximate maximum size of an append, which a broker takes as one request."""
 
 _ROW = re.compile(r"\brow (\d+)\b")
 
@@ -30,9 +33,9 @@ def send_rows(
     append: Callable[..., object],
     outcome: Callable[[int], str],
 ) -> tuple[int, int]:
-    """Call `append(batch, topic=, first_queue=)` for every batch.
+    """Call `append(rows, topic=, first_queue=)` for every part of every batch.
 
-    outcome: called with the number of rows written before the failed batch; returns the last
+    outcome: called with the number of rows written before the failed part; returns the last
         sentence of the error, which states which rows are visible.
     Returns the numbers of rows written and left out. Raises InvalidInputError, which names the row
     and its task.
@@ -42,7 +45,7 @@ def send_rows(
     # so that micro-batches of a few rows do not all use the first queue.
     first_queue = random.randrange(1 << 16)
     options = sink.options
-    for number, batch in enumerate(batches):
+    for number, batch in _parts(batches):
         kept = _kept(sink, batch)
         try:
             sent = send_batch(
@@ -60,6 +63,14 @@ def send_rows(
         rows += len(sent)
         left_out += len(batch) - len(sent)
     return rows, left_out
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the parts of each batch with its number."""
+    for number, batch in enumerate(batches):
+        size = -(-len(batch) // (batch.nbytes // _PART_BYTES + 1))
+        for start in range(0, len(batch), size):
+            yield number, batch.slice(start, size)
 
 
 def _kept(sink: SinkPlan, batch: pa.RecordBatch) -> Rows | None:

@@ -102,7 +102,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
 
 
 def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
-    """Append the batches in order, each completely or not at all; an error names the row."""
+    """Append parts of batches in order, each completely or not at all; an error names the row."""
     freeze_imports()
     filled = with_rows(batches)
     if filled is None:
@@ -140,4 +140,4 @@ def _log_left_out(
 
 
 def _outcome(rows_before: int) -> str:
-    return f"No row of this Arrow batch was appended; the {rows_before} rows before it were."
+    return f"No row of this part was appended; the {rows_before} rows before it were."

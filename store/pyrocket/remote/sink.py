@@ -36,9 +36,6 @@ from pyrocket.values.sink import FAIL, ContentSum, Published, Staged
 from pyrocket.wire.channel import CLIENTS
 from pyrocket.wire.messages import value_of
 
-MAX_APPEND_BYTES = 8 << 20
-"""Larger batches are staged and published, so that the broker does not hold them in memory."""
-
 DEFAULT_REQUEST_BYTES = 16 << 20
 """The maximum size of a request to brokers that do not report their limits."""
 
@@ -164,8 +161,9 @@ class RemoteSink:
             timer_max_delay_ms=min(longest, hello.timer_max_delay_ms or longest),
             max_message_bytes=hello.max_message_bytes or MAX_BODY_BYTES,
         )
-        longest_request = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
-        self._block_bytes = min(BLOCK_BYTES, longest_request // 2)
+        # Larger batches are staged: the broker has no memory reserved for them.
+        self._append_bytes = hello.max_request_bytes or DEFAULT_REQUEST_BYTES
+        self._block_bytes = min(BLOCK_BYTES, self._append_bytes // 2)
         self._encoder = MessageEncoder(encoding, self._source.now_ms)
         self._ids = UniqueIds(self._source.now_ms)
         self._creates = self._config.auto_create_topics and hello.auto_create_topics
@@ -219,7 +217,7 @@ class RemoteSink:
         Repeated calls with the same `repeat_id` append the rows only once. Without it the rows may
         be duplicated, with the same UNIQ_KEYs, if a reply is lost and the client repeats the call.
         """
-        if batch.nbytes + batch.num_rows * _MORE_BYTES > MAX_APPEND_BYTES:
+        if batch.nbytes + batch.num_rows * _MORE_BYTES > self._append_bytes:
             repeat_id = repeat_id or uuid.uuid4().hex
         if repeat_id:
             return self._append_once(batch, topic, first_queue, f"{self._name}:{repeat_id}")

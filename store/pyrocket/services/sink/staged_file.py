@@ -33,8 +33,6 @@ from pyrocket.formats.staged_block import (
     sum_of_words,
 )
 
-_PIECE = 4 * 1024 * 1024
-
 
 def segment_path(path: Path, segment: int) -> Path:
     """Return the path of a segment; segment 0 is the file itself."""
@@ -177,17 +175,12 @@ class StagedReader:
         return blocks
 
     def check(self) -> None:
-        """Read all blocks once and compare the checksums. Raises SinkError."""
-        piece = memoryview(bytearray(_PIECE))
+        """Check the columns, and that no record is missing. Raises SinkError."""
         for block in self.blocks:
             self._columns(block)
-            total = 0
-            for at in range(0, block.data_bytes, _PIECE):
-                part = piece[: min(_PIECE, block.data_bytes - at)]
-                self._fill(part, block, at)
-                total += sum_of_words(part)
-            if total % 2**64 != block.data_sum:
-                raise self._broken(f"the records at {block.data_at} have another checksum")
+            file = self._files.get(block.segment)
+            if file is None or os.fstat(file.fileno()).st_size < block.data_at + block.data_bytes:
+                raise self._broken("it is too short")
 
     def chunks(self) -> Iterator[StagedChunk]:
         """Yield the blocks in order; may be called again."""
@@ -199,7 +192,12 @@ class StagedReader:
         if len(self._buffer) < block.data_bytes:
             self._buffer = bytearray(block.data_bytes)
         view = memoryview(self._buffer)[: block.data_bytes]
-        self._fill(view, block, 0)
+        left, file = view, self._files[block.segment]
+        file.seek(block.data_at)
+        while count := file.readinto(left):
+            left = left[count:]
+        if left or sum_of_words(view) != block.data_sum:
+            raise self._broken(f"the records at {block.data_at} have another checksum")
         if block is self._last[block.segment]:
             self._drop(block.segment)
         return pa.py_buffer(view)
@@ -209,18 +207,6 @@ class StagedReader:
         if segment:
             io.unlink(segment_path(self._path, segment))
             self._files.pop(segment).close()
-
-    def _fill(self, view: memoryview, block: BlockIndex, start: int) -> None:
-        """Fill the view with the bytes of a block, starting at `start`."""
-        file = self._files.get(block.segment)
-        if file is None:
-            raise self._broken("it is too short")
-        file.seek(block.data_at + start)
-        while view:
-            count = file.readinto(view)
-            if not count:
-                raise self._broken("it is too short")
-            view = view[count:]
 
     def _read(self, length: int, at: int) -> bytes:
         """Read from segment 0; returns fewer bytes at its end."""

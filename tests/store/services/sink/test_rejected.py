@@ -105,6 +105,8 @@ def is_broken(file, staged):
     try:
         with StagedReader(file, staged.file_bytes, staged.checksum) as opened:
             opened.check()
+            for chunk in opened.chunks():
+                chunk.load()
     except SinkError as error:
         return error.code == "STAGED_BROKEN"
     return False

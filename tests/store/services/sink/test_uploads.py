@@ -53,6 +53,7 @@ def test_an_upload_continues_in_another_process_after_each_block(area):
         assert sum(one.rows for one in reader.blocks) == 60
         assert len({one.segment for one in reader.blocks}) > 1
         reader.check()
+        assert sum(len(chunk.load()) for chunk in reader.chunks()) == 60
 
 
 @pytest.mark.parametrize("confirmed", range(6))
@@ -70,6 +71,7 @@ def test_blocks_are_uploaded_again_after_the_journal_was_truncated(area, confirm
     assert len(journal(area).read_bytes().splitlines()) >= len(lines)
     with staged_file.StagedReader(area.path(NAME), *end) as reader:
         reader.check()
+        assert sum(len(chunk.load()) for chunk in reader.chunks()) == 60
         assert sum(one.rows for one in reader.blocks) == 60
 
 
