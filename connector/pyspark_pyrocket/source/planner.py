@@ -50,6 +50,7 @@ def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
         (Capability.LOOKUP, "keys", bool(options.lookup.keys)),
         (Capability.LOOKUP, "msgId", bool(options.lookup.ids)),
         (Capability.LOOKUP, "badRecordsTopic", bool(options.payload.bad_topic)),
+        (Capability.EXACTLY_ONCE, "badRecordsTopic", bool(options.payload.bad_topic)),
         (Capability.VIEWS, "view", options.view != MESSAGES),
         (Capability.GROUPS, "group", starts or ends),
         (Capability.GROUPS, "commitToGroup", bool(options.progress.commit_to)),

@@ -46,8 +46,10 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
         ) from None
 
     if isinstance(options, ReadOptions) and options.endpoint.name_servers:
-        asked = options.subscription
-        return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
+        asked, groups = options.subscription, options.progress
+        return NamesrvTarget(
+            options.endpoint, asked.topics, asked.pattern, waits, groups.commit_to or groups.group
+        )
     return server_target(options.endpoint, waits=waits)
 
 

@@ -16,6 +16,7 @@ records       the answers of pulls as slices of records
 joined        small ranges of several queues as one slice
 samples       the last messages of queues: marks, sizes, times
 bounds        the ranges of the queues of topics
+lookups       finds messages by key or id
 groups        commits the offsets of consumer groups
 cluster       finds the brokers of a cluster, and repeats calls
 source        reads the topics at one broker

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
 
@@ -156,7 +156,13 @@ class ConnectionPool:
 
     Attributes:
         lost: How many connections were closed early or by the server, which may have restarted.
+        broker_id: Of a broker: 0 for the master.
+        slaves: Of a master: the ids of its live slaves.
+        suggested_id: The id at which the last answer suggests to pull next.
     """
+
+    broker_id = suggested_id = 0
+    slaves: Collection[int] = ()
 
     def __init__(self, address: str, security: Security, name: str = "server") -> None:
         """`name` says what the server is, for errors: `broker broker-a`."""

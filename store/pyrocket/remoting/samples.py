@@ -6,6 +6,7 @@ and the offset alone, so that a plan that is repeated later has the same sizes.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
@@ -30,7 +31,9 @@ class Sample:
 class Samples:
     """The samples of the queues of a broker; those of the last offsets are remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        """Pull in the name of this group."""
+        self._group = group
         self._known: dict[tuple[MessageQueue, int], Sample] = {}
 
     def before(
@@ -42,8 +45,9 @@ class Samples:
         wanted = [key for key in starts if key not in known]
         while wanted:
             calls = [
-                pull(queue.topic, queue.queue_id, starts[queue, end], end - starts[queue, end])
+                pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
                 for queue, end in wanted
+                for start in [starts[queue, end]]
             ]
             answers = dict(zip(wanted, ask(calls), strict=True))
             wanted = []
@@ -83,6 +87,7 @@ def first_since(
     guesses: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, QueueOffsets],
     ask: Ask,
+    group: str,
 ) -> dict[MessageQueue, int]:
     """Return the first offset of each queue stored at or after its time, or the end.
 
@@ -94,9 +99,9 @@ def first_since(
     at = {queue: min(max(guess, low[queue]), high[queue] - 1) for queue, guess in guesses.items()}
     beside = set(at)
     while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        calls = [pull(queue.topic, queue.queue_id, at[queue], 1) for queue in wanted]
+        calls = [pull(queue.topic, queue.queue_id, at[queue], 1, group=group) for queue in wanted]
         for queue, answer in zip(wanted, ask(calls), strict=True):
-            record = _first(answer)
+            record = first_record(answer)
             if record is not None and record.store_timestamp < times_ms[queue]:
                 low[queue] = min(record.queue_offset + 1, high[queue])
                 near = low[queue]
@@ -110,7 +115,12 @@ def first_since(
     return low
 
 
-def _first(answer: PullAnswer) -> Record | None:
-    starts, reached = follow(answer.records, 0)
-    ends = [*starts[1:], reached]
-    return decode_record(bytes(answer.records[starts[0] : ends[0]])) if starts else None
+def first_record(answer: PullAnswer) -> Record | None:
+    """Return the first record of an answer, if any."""
+    return next(iter(records_of(answer.records)), None)
+
+
+def records_of(data: bytes | memoryview) -> list[Record]:
+    """Return records that are one after the other."""
+    starts, reached = follow(memoryview(data), 0)
+    return [decode_record(bytes(data[start:end])) for start, end in pairwise([*starts, reached])]

@@ -15,14 +15,17 @@ from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.bounds import topic_bounds
 from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.connection import CONNECT_S
 from pyrocket.remoting.groups import commit_offsets, committed_offsets, create_if_missing
 from pyrocket.remoting.joined import read_together
-from pyrocket.remoting.messages import message_at, pull
+from pyrocket.remoting.lookups import locate, slices_at
+from pyrocket.remoting.messages import READER_GROUP, message_at, pull
 from pyrocket.remoting.offsets import offset_near
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.records import read_range
 from pyrocket.remoting.samples import Samples, first_since, mark_of
 from pyrocket.values.admin import TopicConfig
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
     ByteSpan,
     LogMark,
@@ -63,9 +66,9 @@ class _Memory:
         samples: The samples of queues.
     """
 
+    samples: Samples
     planned: tuple[str, ...] = ()
     look: _Look | None = None
-    samples: Samples = field(default_factory=Samples)
 
 
 class RocketMQSource:
@@ -80,10 +83,12 @@ class RocketMQSource:
         broker: str,
         topics: Collection[str],
         seconds: float = 30.0,
+        group: str = "",
     ) -> None:
-        """`topics` are those that are read; `seconds` is the deadline of each call."""
+        """Read `topics`, by default as `READER_GROUP`; `seconds` is the deadline of each call."""
         self.cluster, self.broker, self.seconds = cluster, broker, seconds
-        self._read, self._memory = tuple(topics), _Memory()
+        self._group = group or READER_GROUP
+        self._read, self._memory = tuple(topics), _Memory(Samples(self._group))
 
     def limited(self, seconds: float) -> "Self":
         """Return a source that shares everything with this one, and has another deadline."""
@@ -93,6 +98,10 @@ class RocketMQSource:
 
     def _ask(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
         return self.cluster.ask(self.broker, calls, self.seconds)
+
+    def _ask_any(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
+        """Ask where the broker is read, which may be a slave."""
+        return self.cluster.ask(self.broker, calls, self.seconds, reads=True)
 
     # The store and its topics
 
@@ -227,7 +236,8 @@ class RocketMQSource:
         guesses = self._ask(
             [offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled]
         )
-        found = first_since(times_ms, dict(zip(filled, guesses, strict=True)), bounds, self._ask)
+        near = dict(zip(filled, guesses, strict=True))
+        found = first_since(times_ms, near, bounds, self._ask, self._group)
         return {queue: found.get(queue, has.maximum) for queue, has in bounds.items()}
 
     # Marks and sizes
@@ -251,7 +261,9 @@ class RocketMQSource:
             return True
         has = self.bounds(topics)
         filled = [(queue, at.minimum) for queue, at in has.items() if at.minimum < at.maximum]
-        oldest = self._ask([pull(queue.topic, queue.queue_id, at, 1) for queue, at in filled])
+        oldest = self._ask(
+            [pull(queue.topic, queue.queue_id, at, 1, group=self._group) for queue, at in filled]
+        )
         offsets = [mark_of(bytes(each.records)).log_offset for each in oldest if each.records]
         return False if any(at <= mark.log_offset for at in offsets) else None
 
@@ -327,32 +339,41 @@ class RocketMQSource:
     ) -> Iterator[RecordSlice]:
         """Yield raw records, range after range; resumes after a lost connection."""
         tally = tally or ScanTally()
-        bounds = self.queue_bounds([each.queue for each in ranges])
+        bounds = self._bounds_if_known([each.queue for each in ranges])
         for each in ranges:
-            _check_range(each, bounds[each.queue])
+            if each.queue in bounds:
+                _check_range(each, bounds[each.queue])
             yield from self._range(each, where or EVERYTHING, tally)
+
+    def _bounds_if_known(
+        self, queues: Collection[MessageQueue]
+    ) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of queues; nothing if the master does not answer soon."""
+        try:
+            return self.limited(min(self.seconds, CONNECT_S)).queue_bounds(queues)
+        except TransportError:
+            return {}
 
     def _range(
         self, whole: QueueRange, where: MessageFilter, tally: ScanTally
     ) -> Iterator[RecordSlice]:
         left, end = whole, time.monotonic() + self.seconds
         while left.rows:
-            before = tally.entries
+            before, pool = tally.entries, None
             try:
-                pool = self.cluster.pool(self.broker, self.seconds)
-                yield from read_range(
-                    pool, left, _pulls(where, self.seconds), where=where, tally=tally
-                )
-                return
+                pool = self.cluster.pool(self.broker, self.seconds, reads=True)
+                yield from read_range(pool, left, self._pulls(where), where=where, tally=tally)
+                self.cluster.read_at(self.broker, pool.suggested_id)
             except TransportError as error:
-                self.cluster.lost(self.broker)
-                done = tally.entries - before
-                if done:
-                    left = replace(left, start=left.start + done)
-                    end = time.monotonic() + self.seconds
-                elif error.code != TransportError.default_code or time.monotonic() > end:
+                self.cluster.lost(self.broker, reads=True)
+                at_slave = pool is not None and pool.broker_id
+                is_final = error.code != TransportError.default_code and not at_slave
+                if tally.entries == before and (is_final or time.monotonic() > end):
                     raise
                 time.sleep(_PAUSE_S)
+            if tally.entries > before:
+                left = replace(left, start=left.start + tally.entries - before)
+                end = time.monotonic() + self.seconds
 
     def joined_slice(
         self,
@@ -363,8 +384,31 @@ class RocketMQSource:
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice; None if each has to be read alone."""
         where = where or EVERYTHING
-        settings = _pulls(where, self.seconds)
-        return read_together(ranges, self._ask, settings, where, tally or ScanTally())
+        return read_together(ranges, self._ask_any, self._pulls(where), where, tally or ScanTally())
+
+    def _pulls(self, where: MessageFilter) -> PullSettings:
+        """Return how messages are pulled: tags are also selected by the broker."""
+        tags = " || ".join(sorted(where.tags)) if where.tags else "*"
+        return PullSettings(self._group, tags, min(self.seconds, ATTEMPT_S))
+
+    def locate(self, request: LookupRequest) -> LookupResult:
+        """Return the locations of all messages that match, as far as the broker has indexed them.
+
+        Raises UnsupportedError (LOOKUP_INCOMPLETE).
+        """
+        return locate(self._ask, request)
+
+    def slices_at(
+        self,
+        locations: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at these locations as raw records."""
+        queue = MessageQueue(locations.topic, self.broker, locations.queue_id)
+        where, tally = where or EVERYTHING, tally or ScanTally()
+        return slices_at(self._ask_any, queue, locations, self._group, where, tally)
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cluster."""
@@ -376,12 +420,6 @@ def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffs
         for topic, queues in bounds.items()
         for queue_id, has in (queues or {}).items()
     }
-
-
-def _pulls(where: MessageFilter, seconds: float) -> PullSettings:
-    """Return how messages are pulled: tags are also selected by the broker."""
-    tags = " || ".join(sorted(where.tags)) if where.tags else "*"
-    return PullSettings(tags=tags, seconds=min(seconds, ATTEMPT_S))
 
 
 def _check_range(each: QueueRange, has: QueueOffsets) -> None:

@@ -154,7 +154,7 @@ def test_a_pattern_reads_topics_of_users(made):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("view", "scheduled"), ("keys", "k"), ("msgId", "0"), ("badRecordsTopic", "bad")],
+    [("view", "scheduled"), ("badRecordsTopic", "bad")],
 )
 def test_what_a_cluster_cannot_give_is_refused(made, option, value):
     more = {"valueFormat": "json", "valueSchema": "a INT"} if option == "badRecordsTopic" else {}
