@@ -13,6 +13,7 @@ from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.remoting.calls import Ask
 from pyrocket.remoting.messages import PullAnswer, pull
+from pyrocket.remoting.offsets import offset_near
 from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
 
 _MESSAGES = 8
@@ -84,24 +85,27 @@ def mark_of(record: bytes) -> LogMark:
 
 def first_since(
     times_ms: Mapping[MessageQueue, int],
-    guesses: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, QueueOffsets],
     ask: Ask,
     group: str,
 ) -> dict[MessageQueue, int]:
     """Return the first offset of each queue stored at or after its time, or the end.
 
-    Brackets the offset with single messages, first at the guess and before it: one flight for each
-    step, for all queues.
+    The answer of a broker is a guess, see `offset_near`. Brackets the offset with single messages,
+    first at the guess and before it: one flight for each step, for all queues.
     """
-    low = {queue: bounds[queue].minimum for queue in guesses}
-    high = {queue: bounds[queue].maximum for queue in guesses}
-    at = {queue: min(max(guess, low[queue]), high[queue] - 1) for queue, guess in guesses.items()}
+    low = {queue: bounds[queue].minimum for queue in times_ms}
+    high = {queue: bounds[queue].maximum for queue in times_ms}
+    filled = [queue for queue in times_ms if low[queue] < high[queue]]
+    guesses = ask([offset_near(one.topic, one.queue_id, times_ms[one]) for one in filled])
+    at = {
+        queue: min(max(guess, low[queue]), high[queue] - 1)
+        for queue, guess in zip(filled, guesses, strict=True)
+    }
     beside = set(at)
     while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        calls = [pull(queue.topic, queue.queue_id, at[queue], 1, group=group) for queue in wanted]
-        for queue, answer in zip(wanted, ask(calls), strict=True):
-            record = first_record(answer)
+        records = records_at([(queue, at[queue]) for queue in wanted], ask, group)
+        for queue, record in zip(wanted, records, strict=True):
             if record is not None and record.store_timestamp < times_ms[queue]:
                 low[queue] = min(record.queue_offset + 1, high[queue])
                 near = low[queue]
@@ -115,9 +119,43 @@ def first_since(
     return low
 
 
-def first_record(answer: PullAnswer) -> Record | None:
-    """Return the first record of an answer, if any."""
-    return next(iter(records_of(answer.records)), None)
+def holds(
+    mark: LogMark, bounds: Mapping[MessageQueue, QueueOffsets], ask: Ask, group: str
+) -> bool | None:
+    """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
+    filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
+    oldest = records_at(filled, ask, group)
+    is_lost = any(one is not None and one.physical_offset <= mark.log_offset for one in oldest)
+    return False if is_lost else None
+
+
+def filled_again(
+    offsets: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, QueueOffsets],
+    mark: LogMark,
+    ask: Ask,
+    group: str,
+) -> list[MessageQueue]:
+    """Return the queues whose last message before an offset is newer than the newest mark."""
+    places = [
+        (queue, at)
+        for queue, at in offsets.items()
+        if bounds[queue].minimum < at <= bounds[queue].maximum
+    ]
+    found = Samples(group).before(places, ask).items()
+    return [
+        queue
+        for (queue, _), each in found
+        if each.mark is not None and each.mark.log_offset > mark.log_offset
+    ]
+
+
+def records_at(
+    places: Collection[tuple[MessageQueue, int]], ask: Ask, group: str
+) -> list[Record | None]:
+    """Return the records at offsets of queues; None if there is none."""
+    calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
+    return [next(iter(records_of(answer.records)), None) for answer in ask(calls)]
 
 
 def records_of(data: bytes | memoryview) -> list[Record]:

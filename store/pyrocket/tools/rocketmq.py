@@ -16,9 +16,8 @@ from pyrocket.errors import GroupNotFoundError
 from pyrocket.metadata.groups import parse_configs
 from pyrocket.remoting.bounds import offsets_if_any
 from pyrocket.remoting.codes import ResponseCode
-from pyrocket.remoting.messages import pull
 from pyrocket.remoting.offsets import TopicOffset, group_settings, group_topics, members
-from pyrocket.remoting.samples import first_record
+from pyrocket.remoting.samples import records_at
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
 from pyrocket.values.message import MessageQueue, QueueRange
@@ -99,8 +98,7 @@ class BrokerOfRocketMQ(RocketMQSource):
         self, places: Collection[tuple[MessageQueue, int]]
     ) -> dict[MessageQueue, datetime | None]:
         """Return the store times of messages; of those that do not exist, None."""
-        calls = [pull(queue.topic, queue.queue_id, at, 1) for queue, at in places]
-        records = [first_record(answer) for answer in self._ask(calls)]
+        records = records_at(places, self._ask, self._group)
         times = [_time(record.store_timestamp) if record else None for record in records]
         return {queue: time for (queue, _), time in zip(places, times, strict=True)}
 

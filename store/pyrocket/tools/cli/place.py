@@ -19,9 +19,10 @@ import click
 from pyrocket.base.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import AdminTarget
-from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
+from pyrocket.tools.session import ENVIRONMENT, Place, cluster_at, credentials_of, environment
 
 if TYPE_CHECKING:
+    from pyrocket.remoting.cluster import RocketMQCluster
     from pyrocket.wire.channel import Credentials
 
 _KEYS = [each.name for each in fields(Place)]
@@ -67,6 +68,10 @@ class GivenPlace:
     def credentials(self) -> "Credentials":
         """Return the TLS settings and the user; see `session.credentials_of`."""
         return credentials_of(self.find())
+
+    def cluster(self) -> "RocketMQCluster":
+        """Return the cluster of Apache RocketMQ; see `session.cluster_at`."""
+        return cluster_at(self.find())
 
     def find(self) -> Place:
         """Return the location of the store; without one, a `Place` that has no name.
