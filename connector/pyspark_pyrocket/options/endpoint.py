@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pyspark_pyrocket.options.option import (
     ALL,
     READS,
+    SERVERS,
     TEXT,
     Kind,
     Option,
@@ -72,6 +73,7 @@ class Endpoint:
         "The address of a broker (`pyrocket broker`) that serves the store, instead of `path`; "
         "several addresses of the same broker are tried in order. Or the addresses of name servers "
         "(`pyrocket nameserver`): then the topics of all registered brokers are read.",
+        targets=("endpoint",),
     ).field()
     name_servers: tuple[str, ...] = Option(
         "namesrv",
@@ -82,6 +84,7 @@ class Endpoint:
         ", `secretKey` and `secretKeyFile` apply to its servers, too.",
         instead="A cluster of RocketMQ can only be read so far. Write to a store of pyrocket with "
         "'path' or 'endpoint'.",
+        targets=("namesrv",),
     ).field()
     broker_addresses: tuple[tuple[str, str], ...] = Option(
         "brokerAddresses",
@@ -89,6 +92,7 @@ class Endpoint:
         BROKER_ADDRESSES,
         "With `namesrv`: the addresses of brokers by name, instead of the registered ones, where "
         "these cannot be reached from here, such as those of containers.",
+        targets=("namesrv",),
     ).field()
     timeout_ms: int = Option(
         "endpoint.timeout",
@@ -98,6 +102,7 @@ class Endpoint:
         "reached; after that, the query fails. A new query fails after 8 seconds if it has never "
         "reached the broker, and at once if the broker's certificate is not trusted or only one "
         "side uses TLS.",
+        targets=SERVERS,
     ).field()
     tls: bool = Option(
         "endpoint.tls",
@@ -105,6 +110,7 @@ class Endpoint:
         boolean(default=False),
         "Whether the connection to the broker is encrypted. The broker's certificate must be valid "
         "for the host in `endpoint`.",
+        targets=SERVERS,
     ).field()
     ca: str = Option(
         "endpoint.ca",
@@ -112,6 +118,7 @@ class Endpoint:
         TEXT,
         "With `endpoint.tls`: a PEM file, on every machine, with the trusted CA certificates.",
         default="the system's certificates",
+        targets=SERVERS,
     ).field()
     access_key: str = Option(
         "accessKey",
@@ -119,6 +126,7 @@ class Endpoint:
         TEXT,
         "The name of a user of the broker.",
         default="`$PYROCKET_ACCESS_KEY`",
+        targets=SERVERS,
     ).field()
     secret_key: str = Option(
         "secretKey",
@@ -127,12 +135,14 @@ class Endpoint:
         "The user's secret, which Spark redacts in plans. It is safer in the environment of the "
         "driver and the executors, or in a file.",
         default="`$PYROCKET_SECRET_KEY`",
+        targets=SERVERS,
     ).field()
     secret_key_file: str = Option(
         "secretKeyFile",
         ALL,
         TEXT,
         "A file, on every machine, whose content is the user's secret.",
+        targets=SERVERS,
     ).field()
 
     def __repr__(self) -> str:
