@@ -34,7 +34,10 @@ _SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
 
 _LAST_OPAQUE = 2**31 - 1
 _WHO = 16
-_CHECK = "Check that it runs and can be reached from this machine, and the settings of TLS."
+_CHECK = (
+    "Check that it runs and can be reached from this machine, and the settings of TLS. If a broker"
+    " has another address here than the one it has registered, set `brokerAddresses`."
+)
 
 
 class RemotingConnection:
