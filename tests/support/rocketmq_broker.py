@@ -34,6 +34,7 @@ class FakeBroker(FakeServer):
     """A broker for a store; with an id above 0, a slave that reads the store of its master.
 
     Attributes:
+        expired: The first offset of all queues.
         hidden: How many of the newest messages of each queue a slave does not have yet.
         pulled_at_once: The most messages of one answer, 8 for a broker that reads its disk.
     """
@@ -44,11 +45,12 @@ class FakeBroker(FakeServer):
         self.broker = Broker(store) if broker_id == 0 else None
         self.registered_as = ""
         self.hidden, self.pulled_at_once = 0, 32
-        self.suggested_id = 0
+        self.suggested_id = self.expired = 0
 
     def reset(self):
         super().reset()
         self.hidden, self.pulled_at_once, self.suggested_id = 0, 32, 0
+        self.expired = 0
 
     @property
     def advertised(self):
@@ -89,7 +91,8 @@ class FakeBroker(FakeServer):
 
     def _range(self, topic, queue_id):
         found = self.store.queue_range(topic, queue_id)
-        return found.minimum, max(found.maximum - self.hidden, found.minimum)
+        low = min(max(found.minimum, self.expired), found.maximum)
+        return low, max(found.maximum - self.hidden, low)
 
     # Offsets
 
