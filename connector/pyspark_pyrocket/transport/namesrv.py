@@ -239,18 +239,6 @@ class NamesrvSource(ClusterSource):
         return False
 
 
-def _refused(capability: Capability) -> Callable[..., NoReturn]:
-    """Return a method for calls that are not made, because targets lack the capability."""
-
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedError(
-            f"a cluster of RocketMQ has no {capability.value}.",
-            remedy="Read from a target that supports it.",
-        )
-
-    return refuse
-
-
 class NamesrvBrokerSource(RocketMQSource):
     """The topics of a query at one broker."""
 
@@ -271,4 +259,11 @@ class NamesrvBrokerSource(RocketMQSource):
     def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
         return self.limited(seconds)
 
-    plan_view = read_view = _refused(Capability.VIEWS)
+    def plan_view(self, *_: object, **__: object) -> NoReturn:
+        """Raise UnsupportedError: targets lack Capability.VIEWS."""
+        raise UnsupportedError(
+            f"a cluster of RocketMQ has no {Capability.VIEWS.value}.",
+            remedy="Read from a target that supports it.",
+        )
+
+    read_view = plan_view

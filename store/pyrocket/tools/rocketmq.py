@@ -20,7 +20,7 @@ from pyrocket.remoting.offsets import TopicOffset, group_settings, group_topics,
 from pyrocket.remoting.samples import records_at
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
-from pyrocket.values.message import MessageQueue, QueueRange
+from pyrocket.values.message import QueueRange
 from pyrocket.views.tables import kind_of
 
 _SYSTEM_GROUPS = (
@@ -30,13 +30,6 @@ _SYSTEM_GROUPS = (
 """The beginnings of the names of the groups that every broker has. Source: `MixAll`."""
 
 _Rows = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class BrokerName:
-    """What is known of a broker of RocketMQ without a call."""
-
-    broker: str
 
 
 class BrokerOfRocketMQ(RocketMQSource):
@@ -58,49 +51,15 @@ class BrokerOfRocketMQ(RocketMQSource):
             yield pa.RecordBatch.from_pylist(part)
 
     def _topic_rows(self, names: Collection[str]) -> _Rows:
-        """Return the rows of topics; of all topics without sizes and times of the first message.
+        """Return the rows of topics, by default all; those that the user may not see are left out.
 
-        Topics that the user may not see are left out.
+        Sizes and the times of first messages are unknown: they would cost pulls for each queue.
         """
         configs = self._configs(names) if names else self.topics()
         may_fail = ResponseCode.NO_PERMISSION
         found = self._ask([offsets_if_any(topic, may_fail) for topic in configs])
-        rows = []
-        for config, queues in zip(configs.values(), found, strict=True):
-            if queues is not None:
-                rows.append(_topic_row(config, self._queue_rows(config, queues, exact=bool(names))))
-        return rows
-
-    def _queue_rows(
-        self, config: TopicConfig, queues: Mapping[int, TopicOffset], *, exact: bool
-    ) -> _Rows:
-        ranges = [
-            QueueRange(MessageQueue(config.name, self.broker, queue_id), has.minimum, has.maximum)
-            for queue_id, has in queues.items()
-            if has.maximum
-        ]
-        is_shown = exact and config.readable
-        sizes = self.sizes(ranges) if is_shown else [None] * len(ranges)
-        first = self._stored_at([(one.queue, one.start) for one in ranges]) if is_shown else {}
-        return [
-            {
-                "queueId": one.queue.queue_id,
-                "minOffset": one.start,
-                "maxOffset": one.end,
-                "bytes": size and size.bytes,
-                "firstStoreTimestamp": first.get(one.queue),
-                "lastStoreTimestamp": _time(queues[one.queue.queue_id].last_update_ms),
-            }
-            for one, size in zip(ranges, sizes, strict=True)
-        ]
-
-    def _stored_at(
-        self, places: Collection[tuple[MessageQueue, int]]
-    ) -> dict[MessageQueue, datetime | None]:
-        """Return the store times of messages; of those that do not exist, None."""
-        records = records_at(places, self._ask, self._group)
-        times = [_time(record.store_timestamp) if record else None for record in records]
-        return {queue: time for (queue, _), time in zip(places, times, strict=True)}
+        both = zip(configs.values(), found, strict=True)
+        return [_topic_row(config, queues) for config, queues in both if queues is not None]
 
     def _group_rows(self, group: str) -> _Rows:
         """Return the rows of a group, or of all groups. Raises GroupNotFoundError."""
@@ -114,8 +73,7 @@ class BrokerOfRocketMQ(RocketMQSource):
         ]
 
     def _rows_of_group(self, group: str, topics: Collection[str]) -> _Rows:
-        bounds = self.bounds(topics)
-        offsets = self.committed(group, topics)
+        bounds, offsets = self.bounds(topics), self.committed(group, topics)
         left = {
             queue: QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
             for queue, at in offsets.items()
@@ -123,7 +81,12 @@ class BrokerOfRocketMQ(RocketMQSource):
         }
         sizes = self.sizes([*left.values()])
         behind = [(queue, one.start) for queue, one in left.items() if one.rows]
-        times = self._stored_at(behind)
+        records = records_at(behind, self._ask, self._group)
+        times = {
+            queue: one.store_timestamp
+            for (queue, _), one in zip(behind, records, strict=True)
+            if one
+        }
         return [
             {
                 "consumerGroup": group,
@@ -134,7 +97,7 @@ class BrokerOfRocketMQ(RocketMQSource):
                 "maxOffset": bounds[queue].maximum,
                 "lag": one.rows,
                 "lagBytes": span.bytes,
-                "nextStoreTimestamp": times.get(queue),
+                "nextStoreTimestamp": _time(times.get(queue, 0)),
             }
             for (queue, one), span in zip(left.items(), sizes, strict=True)
         ]
@@ -142,21 +105,6 @@ class BrokerOfRocketMQ(RocketMQSource):
     def close(self) -> None:
         """Close the connections to the cluster."""
         self.cluster.close()
-
-
-@dataclass(frozen=True)
-class RocketMQTopics:
-    """The settings of the topics of a broker."""
-
-    source: BrokerOfRocketMQ
-
-    def get(self, name: str) -> TopicConfig:
-        """Return a topic. Raises TopicNotFoundError."""
-        return self.source.topic(name)
-
-    def message_type(self, name: str) -> str:
-        """Return nothing: only brokers of RocketMQ 5 limit a topic to a type of messages."""
-        return ""
 
 
 @dataclass(frozen=True)
@@ -191,33 +139,28 @@ class RocketMQGroups:
         return dict(sorted(parse_configs(table).items()))
 
 
-@dataclass(frozen=True)
-class RocketMQAdmin:
-    """What commands show of a broker."""
-
-    topics: RocketMQTopics
-    groups: RocketMQGroups
-
-    @classmethod
-    def of(cls, source: BrokerOfRocketMQ) -> "RocketMQAdmin":
-        return cls(RocketMQTopics(source), RocketMQGroups(source))
-
-
-def _topic_row(config: TopicConfig, queues: _Rows) -> dict[str, Any]:
-    first = [at for one in queues if (at := one["firstStoreTimestamp"])]
-    last = [at for one in queues if (at := one["lastStoreTimestamp"])]
+def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> dict[str, Any]:
+    unknown = {"bytes": None, "firstStoreTimestamp": None}
+    last_ms = max((one.last_update_ms for one in queues.values()), default=0)
     return {
         "topic": config.name,
         "kind": kind_of(config.name),
         "perm": config.perm,
         "readQueues": config.read_queues,
         "writeQueues": config.write_queues,
-        "messages": sum(one["maxOffset"] - one["minOffset"] for one in queues),
-        "bytes": sum(sizes) if None not in (sizes := [one["bytes"] for one in queues]) else None,
-        "firstStoreTimestamp": min(first, default=None),
-        "lastStoreTimestamp": max(last, default=None),
-        "queues": queues,
-    }
+        "messages": sum(one.maximum - one.minimum for one in queues.values()),
+        "lastStoreTimestamp": _time(last_ms),
+        "queues": [
+            {
+                "queueId": queue_id,
+                "minOffset": one.minimum,
+                "maxOffset": one.maximum,
+                "lastStoreTimestamp": _time(one.last_update_ms),
+            }
+            | unknown
+            for queue_id, one in queues.items()
+        ],
+    } | unknown
 
 
 def _time(stored_ms: int) -> datetime | None:

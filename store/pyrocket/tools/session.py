@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import (
@@ -245,23 +246,12 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
     is empty. Raises TopicNotFoundError, and the errors of `brokers_at`.
     """
     servers = _servers(place)
-    if isinstance(servers, _RocketMQ):
-        return servers.routes(topic)
-    if servers.broker is not None:
+    if isinstance(servers, _Servers) and servers.broker is not None:
         with servers.broker as session:
             found = session.source.topic(topic)
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
-    from pyrocket.remote.lookup import RouteLookup
-
-    with closing(RouteLookup(servers.addresses, servers.credentials)) as lookup:
-        route, known = lookup.route(topic, fresh=True), servers.brokers
-    rows = [
-        RouteRow(one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm)
-        for queues, at in ((route.queues, known), (route.gone, {}))
-        for one in queues
-        if (address := at.get(one.broker, "")) or queues is route.gone
-    ]
+    known, rows = servers.brokers, servers.routes(topic)
     if not rows:
         raise TopicNotFoundError(
             f"no live broker has the topic {topic!r}.",
@@ -306,6 +296,21 @@ class _Servers:
 
         return _named(place, live_brokers(self.addresses, self.credentials))
 
+    def routes(self, topic: str) -> list[RouteRow]:
+        """Return the queues of a topic at each broker, also at those that are gone."""
+        from pyrocket.remote.lookup import RouteLookup
+
+        with closing(RouteLookup(self.addresses, self.credentials)) as lookup:
+            route, known = lookup.route(topic, fresh=True), self.brokers
+        return [
+            RouteRow(
+                one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm
+            )
+            for queues, at in ((route.queues, known), (route.gone, {}))
+            for one in queues
+            if (address := at.get(one.broker, "")) or queues is route.gone
+        ]
+
     def session(self, name: str) -> Session:
         """Return the session at a broker. Raises UnsupportedError, TransportError."""
         if self.broker is not None:
@@ -341,25 +346,23 @@ class _RocketMQ:
         self.brokers = _named(place, {name: one.addresses.get(0, "") for name, one in live})
 
     def session(self, name: str) -> Session:
-        from pyrocket.tools.rocketmq import BrokerName, BrokerOfRocketMQ, RocketMQAdmin
+        from pyrocket.tools.rocketmq import BrokerOfRocketMQ, RocketMQGroups
 
         source: Any = BrokerOfRocketMQ(self.cluster, name, ())
-        admin: Any = RocketMQAdmin.of(source)
+        # Only brokers of RocketMQ 5 limit a topic to a type of messages.
+        topics = SimpleNamespace(get=source.topic, message_type=lambda name: "")
+        admin: Any = SimpleNamespace(topics=topics, groups=RocketMQGroups(source))
         no_sink: Any = None
-        return Session(name, BrokerName(name), source, no_sink, admin)
+        return Session(name, SimpleNamespace(broker=name), source, no_sink, admin)
 
     def routes(self, topic: str) -> list[RouteRow]:
-        """Return the queues of a topic at each broker. Raises TopicNotFoundError."""
+        """Return the queues of a topic at each broker."""
         with closing(self.cluster):
-            found = self.cluster.routes([topic], _FIRST_ANSWER_S).get(topic)
-        if found is None:
-            raise TopicNotFoundError(
-                f"no live broker has the topic {topic!r}.",
-                remedy="`pyrocket topic list` lists the topics of a broker.",
-            )
+            routes = self.cluster.routes([topic], _FIRST_ANSWER_S).values()
         return [
             RouteRow(name, self.brokers.get(name, ""), one.read_queues, one.write_queues, one.perm)
-            for name, one in sorted(found.queues.items())
+            for route in routes
+            for name, one in route.queues.items()
         ]
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ class QueueInfo:
 class TopicInfo:
     """A topic with sums over its queues; `queues` includes empty queues.
 
-    A topic that is missing in the topic table has 0 read and write queues. In a list of the topics
-    of RocketMQ's brokers, `bytes` and `first` are None.
+    A topic that is missing in the topic table has 0 read and write queues. Of brokers of RocketMQ,
+    `bytes` and `first` are unknown.
     """
 
     name: str

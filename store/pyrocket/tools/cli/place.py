@@ -106,11 +106,7 @@ class GivenPlace:
 def _refuse_without_meaning() -> None:
     """Raise OptionError if the command that runs has no meaning on a cluster of RocketMQ."""
     context = click.get_current_context(silent=True)
-    names: list[str] = []
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name or "")
-        context = context.parent
-    command = " ".join(names)
+    command = context.command_path.partition(" ")[2] if context else ""
     if command and command not in _ON_ROCKETMQ:
         raise OptionError(
             f"`pyrocket {command}` does not support a cluster of Apache RocketMQ (--namesrv).",

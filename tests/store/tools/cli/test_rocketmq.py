@@ -49,8 +49,8 @@ def test_topics_are_listed_and_shown(asked):
     shown = asked("topic", "show", "t", *A)
     assert (shown["readQueues"], shown["messages"], shown["messageType"]) == (2, 6, "")
     assert [(each["minOffset"], each["maxOffset"]) for each in shown["queues"]] == [(0, 3), (0, 3)]
-    assert shown["bytes"] > 6 * 90
-    assert shown["firstStoreTimestamp"] <= shown["lastStoreTimestamp"]
+    assert (shown["bytes"], shown["firstStoreTimestamp"]) == (None, None)
+    assert all(each["lastStoreTimestamp"] for each in shown["queues"])
     error = asked("topic", "show", "tt", *A, status=2)["error"]
     assert (error["code"], "'t'" in error["remedy"]) == ("TOPIC_NOT_FOUND", True)
 
