@@ -32,6 +32,7 @@ LAYERS = [
     ["store"],
     ["broker"],
     ["server", "client"],
+    ["tools.rocketmq"],
     ["testing", "tools.verify", "tools.session"],
     ["tools.summaries"],
     ["tools.repair", "tools.notebook"],

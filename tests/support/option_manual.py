@@ -17,8 +17,11 @@ from pyspark_pyrocket.options import (
     span,
     topics,
 )
-from pyspark_pyrocket.options.option import rows_of
+from pyspark_pyrocket.options.option import SINK, TARGETS, rows_of
 from pyspark_pyrocket.options.target import PATH
+from pyspark_pyrocket.transport.interface import NEEDS, Capability
+from pyspark_pyrocket.transport.namesrv import NamesrvTarget
+from pyspark_pyrocket.transport.path import PathTarget
 
 PAGE = Path(__file__).resolve().parents[2] / "connector" / "OPTIONS.md"
 SECTIONS = {
@@ -51,6 +54,18 @@ are rejected with an explanation. Options, columns, topics and offsets are check
 before any task runs.
 
 The code generates this page: `python tests/support/option_manual.py --write`."""
+_TARGETS = """\
+## Targets
+
+A query names its store by `path`, `endpoint` or `namesrv`. All options that this table lacks have a
+meaning for each of them. An option without a meaning is rejected, or has no effect.
+
+{table}"""
+CAPABILITIES = {
+    "path": PathTarget.capabilities,
+    "endpoint": frozenset(Capability),
+    "namesrv": NamesrvTarget.capabilities,
+}
 _BAR = r"\|"
 _HEAD = "| option | default | queries | meaning |\n|---|---|---|---|"
 
@@ -60,7 +75,31 @@ def rendered():
     parts = [_INTRODUCTION.format(index=_index())]
     for title, options in SECTIONS.items():
         parts.append(f"## {title}\n\n{_HEAD}\n" + "\n".join(map(_row, options)))
+    parts.append(_TARGETS.format(table=_targets()))
     return "\n\n".join(parts) + "\n"
+
+
+def has_meaning(option, target):
+    """Return whether an option has a meaning for the target that another option names."""
+    queries = next(one.queries for one in SECTIONS["Store"] if one.name == target)
+    capability = NEEDS.get(option.name)
+    return (
+        target in option.targets
+        and (option.queries != (SINK,) or SINK in queries)
+        and (capability is None or capability in CAPABILITIES[target])
+    )
+
+
+def _targets():
+    rows = ["| option | " + " | ".join(f"`{name}`" for name in TARGETS) + " | needs |"]
+    rows.append("|---" * (len(TARGETS) + 2) + "|")
+    for option in (one for options in SECTIONS.values() for one in options):
+        found = [has_meaning(option, target) for target in TARGETS]
+        if not all(found):
+            cells = ["yes" if has else "no" for has in found]
+            need = NEEDS[option.name].value if option.name in NEEDS else ""
+            rows.append(f"| `{option.name}` | {' | '.join(cells)} | {need} |")
+    return "\n".join(rows)
 
 
 def _index():

@@ -17,11 +17,11 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.filters.message_filter import ScanTally
-from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
+from pyrocket.remoting.lookups import locate
 from pyrocket.remoting.messages import (
     message_at,
     messages_of_key,
@@ -34,14 +34,19 @@ from pyrocket.remoting.name_servers import NameServers
 from pyrocket.remoting.offsets import (
     commit,
     committed,
+    group_settings,
+    group_topics,
     highest_offset,
     lowest_offset,
+    members,
     offset_near,
     topic_offsets,
 )
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.records import read_range
+from pyrocket.remoting.samples import records_of
 from pyrocket.values.admin import TopicConfig
+from pyrocket.values.lookup import LookupRequest
 from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
 
 from support.rocketmq_frames import batch_of
@@ -102,15 +107,6 @@ def eventually(get):
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.05)
     return found
-
-
-def records_of(data):
-    """Return records that are one after the other."""
-    records, data = [], bytes(data)
-    while data:
-        records.append(decode_record(data))
-        data = data[records[-1].size :]
-    return records
 
 
 def bodies_of(data):
@@ -302,6 +298,40 @@ class RemotingContract:
         assert found("k1") == found("k2") == found("UNIQUE") == [b"a"]
         assert found("none") == []
 
+    def test_a_page_of_a_key_ends_at_a_second(self, client, topic):
+        """The index has times in whole seconds, so that a page can begin with messages again."""
+        client.create(topic)
+        client.send(topic, *[b"old"] * 3, properties="KEYS\x01k\x02")
+        time.sleep(2.1)
+        client.send(topic, batch_of([(b"new", "KEYS\x01k\x02")] * 70), is_batch=True)
+
+        def page(end_ms=FUTURE_MS):
+            found = client.one(messages_of_key(topic, "k", end_ms=end_ms))
+            return [(each.body, each.store_timestamp) for each in records_of(found)]
+
+        eventually(lambda: len(page()) == 64)
+        oldest = min(stored for _, stored in page())
+        assert {body for body, _ in page(oldest - 2000)} == {b"old"}
+        assert page(oldest), "messages that were stored up to a second later are among them"
+        request = LookupRequest(topics=[topic], keys=["k"])
+        with pytest.raises(UnsupportedError, match="more than 64 messages") as caught:
+            locate(lambda calls: client.ask(*calls), request)
+        assert caught.value.code == "LOOKUP_INCOMPLETE"
+
+    def test_messages_of_a_key_are_located_by_pages(self, client, topic):
+        client.create(topic)
+        for _ in range(3):
+            client.send(topic, *[b"x"] * 40, properties="KEYS\x01a b\x02")
+            time.sleep(2.1)
+        request = LookupRequest(topics=[topic], keys=["a"])
+        found = eventually(
+            lambda: (
+                (it := locate(lambda calls: client.ask(*calls), request)) and len(it) == 120 and it
+            )
+        )
+        (places,) = found.locations
+        assert (places.queue_id, places.queue_offsets.tolist()) == (0, [*range(120)])
+
     def test_a_batch_is_stored_message_by_message(self, client, topic):
         client.create(topic)
         items = [(b"m%d" % number, f"UNIQ_KEY\x01U{number}\x02") for number in range(3)]
@@ -326,6 +356,18 @@ class RemotingContract:
     def test_a_group_is_created_once(self, client, topic):
         for _ in range(2):
             client.one(write_group(f"G-{topic}"))
+
+    def test_groups_have_settings_topics_and_members(self, client, topic):
+        client.create(topic)
+        client.send(topic, b"a")
+        group = f"G-{topic}"
+        assert group not in client.one(group_settings())["subscriptionGroupTable"]
+        client.one(write_group(group))
+        settings = client.one(group_settings())["subscriptionGroupTable"][group]
+        assert (settings["retryMaxTimes"], settings["consumeEnable"]) == (16, True)
+        assert client.ask(group_topics(group), members(group)) == [[], []]
+        client.one(commit(group, topic, 0, 1))
+        assert client.one(group_topics(group)) == [topic]
 
     def test_a_broker_is_no_name_server(self, client):
         names = NameServers([client.pool.address])

@@ -34,6 +34,7 @@ class FakeBroker(FakeServer):
     """A broker for a store; with an id above 0, a slave that reads the store of its master.
 
     Attributes:
+        expired: The first offset of all queues.
         hidden: How many of the newest messages of each queue a slave does not have yet.
         pulled_at_once: The most messages of one answer, 8 for a broker that reads its disk.
     """
@@ -44,11 +45,12 @@ class FakeBroker(FakeServer):
         self.broker = Broker(store) if broker_id == 0 else None
         self.registered_as = ""
         self.hidden, self.pulled_at_once = 0, 32
-        self.suggested_id = 0
+        self.suggested_id = self.expired = 0
 
     def reset(self):
         super().reset()
         self.hidden, self.pulled_at_once, self.suggested_id = 0, 32, 0
+        self.expired = 0
 
     @property
     def advertised(self):
@@ -89,7 +91,8 @@ class FakeBroker(FakeServer):
 
     def _range(self, topic, queue_id):
         found = self.store.queue_range(topic, queue_id)
-        return found.minimum, max(found.maximum - self.hidden, found.minimum)
+        low = min(max(found.minimum, self.expired), found.maximum)
+        return low, max(found.maximum - self.hidden, low)
 
     # Offsets
 
@@ -160,6 +163,37 @@ class FakeBroker(FakeServer):
         if group not in SYSTEM_GROUPS and group not in self.store.groups.all():
             raise RefusedError(26, f"subscription group [{group}] does not exist")
 
+    def _answer_201(self, fields, request):
+        names = [*SYSTEM_GROUPS, *self.store.groups.all()]
+        table = {
+            name: {
+                "consumeEnable": True,
+                "groupName": name,
+                "retryMaxTimes": 16,
+                "retryQueueNums": 1,
+            }
+            for name in names
+        }
+        found = {"dataVersion": {"counter": 1, "timestamp": 1}, "subscriptionGroupTable": table}
+        return 0, None, dumps(found).encode(), None
+
+    def _answer_208(self, fields, request):
+        group, items = fields["consumerGroup"], []
+        for topic in self.store.groups.topics(group):
+            if topic not in self.topics():
+                continue
+            known = self.store.groups.committed(group, topic)
+            for queue_id in range(self.topics()[topic].write_queues):
+                key = dumps({"brokerName": self.name, "queueId": queue_id, "topic": topic})
+                _, high = self._range(topic, queue_id)
+                value = {"brokerOffset": high, "consumerOffset": known.get(queue_id, 0)}
+                items.append(f"{key}:{dumps(value | {'lastTimestamp': 0})}")
+        body = '{"consumeTps":0,"offsetTable":{' + ",".join(items) + "}}"
+        return 0, None, body.encode(), None
+
+    def _answer_38(self, fields, request):
+        raise RefusedError(1, f"no consumer for this group, {fields['consumerGroup']}")
+
     # Messages
 
     def _answer_11(self, fields, request):
@@ -193,11 +227,12 @@ class FakeBroker(FakeServer):
         return found.raw, found.reached
 
     def _answer_12(self, fields, request):
+        # Java's index has the times in whole seconds since its first message.
         request = LookupRequest(
             topics=[fields["topic"]],
             keys=[fields["key"]],
             begin_ms=int(fields["beginTimestamp"]),
-            end_ms=min(int(fields["endTimestamp"]), 2**62),
+            end_ms=min(int(fields["endTimestamp"]), 2**62) + 999,
         )
         if fields["topic"] not in self.topics():
             raise RefusedError(22, "can not find message, maybe time range not correct")

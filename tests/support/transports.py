@@ -173,7 +173,7 @@ TRANSPORTS = {
     "rocketmq": rocketmq_transport,
 }
 WRITABLE = ["path", "endpoint", "cluster"]
-"""The transports with exactly-once writes, and look-ups."""
+"""The transports with exactly-once writes."""
 
 OF_ONE_BROKER = ["path", "endpoint"]
 UNRELIABLE = ["endpoint", "cluster", "rocketmq"]

@@ -40,6 +40,7 @@ _RETENTION_HOURS = Option(
     "whole log files. The value is stored in the directory and applied by every writer; "
     "`pyrocket store retention` changes it.",
     default="all is kept",
+    targets=("path",),
 )
 _RETENTION_BYTES = Option(
     "retentionBytes",
@@ -48,6 +49,7 @@ _RETENTION_BYTES = Option(
     "For a store that this write creates: the oldest log files are deleted while the log has more "
     "bytes, such as `100g`. Stored like `retentionHours`.",
     default="all is kept",
+    targets=("path",),
 )
 
 
@@ -66,6 +68,7 @@ _CLEAN_TIME = Option(
     "or `4,16`; local time, RocketMQ's deleteWhen. On a nearly full disk, they are deleted at "
     "any hour.",
     default="`4`",
+    targets=("path",),
 )
 
 _FIELDS = {"retentionHours": "hours", "retentionBytes": "total_bytes", "cleanTime": "at_hours"}
@@ -125,6 +128,7 @@ class CreationOptions:
         "Permissions of a store that this write creates, such as `2770`. With a leading `2`, "
         "everything created in it gets the directory's group permissions, regardless of the umask.",
         default="by the umask",
+        targets=("path",),
     ).field()
     retention: RetentionOptions | None = field(
         default=None, metadata=made_of(_RETENTION_HOURS, _RETENTION_BYTES, _CLEAN_TIME)

@@ -6,6 +6,7 @@ from pyrocket import StoreConfig
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.option import (
+    SERVERS,
     SINK,
     TEXT,
     Option,
@@ -106,6 +107,7 @@ class DeliveryOptions:
         "With an `endpoint`: the name of the broker to which all rows are written. With name "
         "servers, the default is the broker that the stream's checkpoint names, if it is a local "
         "directory, and otherwise the broker whose name sorts first.",
+        targets=SERVERS,
     ).field()
 
     def check(self, given: OptionReader) -> None:

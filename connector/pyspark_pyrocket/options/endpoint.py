@@ -9,6 +9,7 @@ from pyrocket import Credentials, read_credentials
 from pyspark_pyrocket.options.option import (
     ALL,
     READS,
+    SERVERS,
     TEXT,
     Kind,
     Option,
@@ -77,6 +78,7 @@ class Endpoint:
         "The address of a broker (`pyrocket broker`) that serves the store, instead of `path`; "
         "several addresses of the same broker are tried in order. Or the addresses of name servers "
         "(`pyrocket nameserver`): then the topics of all registered brokers are read.",
+        targets=("endpoint",),
     ).field()
     name_servers: tuple[str, ...] = Option(
         "namesrv",
@@ -87,6 +89,7 @@ class Endpoint:
         ", `secretKey` and `secretKeyFile` apply to its servers, too.",
         instead="A cluster of RocketMQ can only be read so far. Write to a store of pyrocket with "
         "'path' or 'endpoint'.",
+        targets=("namesrv",),
     ).field()
     broker_addresses: tuple[tuple[str, str], ...] = Option(
         "brokerAddresses",
@@ -94,6 +97,7 @@ class Endpoint:
         BROKER_ADDRESSES,
         "With `namesrv`: the addresses of brokers by name, instead of the registered ones, where "
         "these cannot be reached from here, such as those of containers.",
+        targets=("namesrv",),
     ).field()
     timeout_ms: int = Option(
         "endpoint.timeout",
@@ -103,6 +107,7 @@ class Endpoint:
         "reached; after that, the query fails. A new query fails after 8 seconds if it has never "
         "reached the broker, and at once if the broker's certificate is not trusted or only one "
         "side uses TLS.",
+        targets=SERVERS,
     ).field()
     tls: bool = Option(
         "endpoint.tls",
@@ -110,6 +115,7 @@ class Endpoint:
         boolean(default=False),
         "Whether the connection to the broker is encrypted. The broker's certificate must be valid "
         "for the host in `endpoint`.",
+        targets=SERVERS,
     ).field()
     ca: str = Option(
         "endpoint.ca",
@@ -117,6 +123,7 @@ class Endpoint:
         TEXT,
         "With `endpoint.tls`: a PEM file, on every machine, with the trusted CA certificates.",
         default="the system's certificates",
+        targets=SERVERS,
     ).field()
     server_name: str = Option(
         "endpoint.serverName",
@@ -132,6 +139,7 @@ class Endpoint:
         TEXT,
         "The name of a user of the broker.",
         default="`$PYROCKET_ACCESS_KEY`",
+        targets=SERVERS,
     ).field()
     secret_key: str = Option(
         "secretKey",
@@ -140,12 +148,14 @@ class Endpoint:
         "The user's secret, which Spark redacts in plans. It is safer in the environment of the "
         "driver and the executors, or in a file.",
         default="`$PYROCKET_SECRET_KEY`",
+        targets=SERVERS,
     ).field()
     secret_key_file: str = Option(
         "secretKeyFile",
         ALL,
         TEXT,
         "A file, on every machine, whose content is the user's secret.",
+        targets=SERVERS,
     ).field()
 
     def patience(self, *, waits: bool) -> float:

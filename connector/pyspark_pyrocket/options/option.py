@@ -22,6 +22,10 @@ READ = "read"
 READS = (BATCH, STREAM)
 ALL = (BATCH, STREAM, SINK)
 
+SERVERS = ("endpoint", "namesrv")
+TARGETS = ("path", *SERVERS)
+"""The options that name a target; those of SERVERS name servers instead of a directory."""
+
 _MAX = 2**63 - 1
 _ROWS, _READ = "rows", "read"
 """Metadata of a field: its options, and whether `read_fields` reads it."""
@@ -59,7 +63,8 @@ class Option(Generic[_Value]):
     """One option.
 
     default: as `OPTIONS.md` prints it; if empty, the default of the kind. instead: the remedy for a
-    query that does not have the option.
+    query that does not have the option. targets: the options that name a target for which it has a
+    meaning.
     """
 
     name: str
@@ -68,6 +73,7 @@ class Option(Generic[_Value]):
     meaning: str
     default: str = ""
     instead: str = ""
+    targets: tuple[str, ...] = TARGETS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "default", self.default or self.kind.shown)

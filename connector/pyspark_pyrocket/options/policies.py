@@ -8,6 +8,7 @@ from pyrocket.errors import GroupNameError
 from pyspark_pyrocket.options.option import (
     BATCH,
     READS,
+    SERVERS,
     STREAM,
     Kind,
     Option,
@@ -51,6 +52,7 @@ _REMOVED_BROKERS = Option(
     "separated by commas. A query that has read them continues without them, and does not read "
     "what was left there. Any other broker that the query has read and that cannot be reached "
     "fails it.",
+    targets=SERVERS,
 )
 
 

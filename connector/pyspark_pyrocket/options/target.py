@@ -8,7 +8,7 @@ from pyrocket import local_path
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.json_values import parse_json
-from pyspark_pyrocket.options.option import ALL, TEXT, Option, conflict
+from pyspark_pyrocket.options.option import ALL, SERVERS, TEXT, Option, conflict
 
 PATH = Option(
     "path",
@@ -17,6 +17,7 @@ PATH = Option(
     "The store's directory: a path or a `file:` URI. A relative path is resolved against the "
     "driver's working directory.",
     default="`$PYROCKET_STORE`",
+    targets=("path",),
 )
 
 TABLE_OPTIONS_ARE_LOST = (
@@ -24,9 +25,6 @@ TABLE_OPTIONS_ARE_LOST = (
     "not pass a table's options on. Use CREATE TEMPORARY VIEW ... USING pyrocket OPTIONS (...), or "
     "SELECT ... FROM t WITH (path = '...', topic = '...')."
 )
-
-SERVERS = ("endpoint", "namesrv")
-"""The options that name servers instead of a directory."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from pyspark_pyrocket.source.partitions import (
     group_by_weight,
 )
 from pyspark_pyrocket.transport.interface import (
+    NEEDS,
     Capability,
     MessageSource,
     PlannedPart,
@@ -46,16 +47,16 @@ def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
     """Return what the transport has to support, and the option that needs it."""
     starts = isinstance(options.span.starting, CommittedOffsets)
     ends = isinstance(options.span.ending, CommittedOffsets)
-    asked = [
-        (Capability.LOOKUP, "keys", bool(options.lookup.keys)),
-        (Capability.LOOKUP, "msgId", bool(options.lookup.ids)),
-        (Capability.LOOKUP, "badRecordsTopic", bool(options.payload.bad_topic)),
-        (Capability.VIEWS, "view", options.view != MESSAGES),
-        (Capability.GROUPS, "group", starts or ends),
-        (Capability.GROUPS, "commitToGroup", bool(options.progress.commit_to)),
-        (Capability.CREATE, "createIfMissing", options.create_if_missing),
-    ]
-    return {capability: option for capability, option, is_given in asked if is_given}
+    asked = {
+        "keys": bool(options.lookup.keys),
+        "msgId": bool(options.lookup.ids),
+        "badRecordsTopic": bool(options.payload.bad_topic),
+        "view": options.view != MESSAGES,
+        "group": starts or ends,
+        "commitToGroup": bool(options.progress.commit_to),
+        "createIfMissing": options.create_if_missing,
+    }
+    return {NEEDS[option]: option for option, is_given in asked.items() if is_given}
 
 
 def check_target(target: Target, options: ReadOptions) -> None:

@@ -3,6 +3,8 @@
 Possible changes since then, and the offset at which each policy continues:
 
     messages were deleted          skip: the first remaining message
+    a queue was filled again       skip: the first message stored after the mark; only brokers of
+                                   RocketMQ, whose topics have no ids
     a crash truncated the log      skip: the point of truncation; messages written since are new
     an older copy was restored     skip: the first message stored after the mark's store time, or
                                    the offset where the query stopped, if that is lower
@@ -190,6 +192,7 @@ class StoreChanges:
     def since(cls, source: MessageSource, offset: StreamOffset) -> "StoreChanges":
         """Compare an offset and its topics with the source."""
         sources = source.by_broker()
+        refilled = _refilled(sources, offset)
         topics = {broker: broker_source.topics() for broker, broker_source in sources.items()}
         lost = {
             broker: mark
@@ -200,7 +203,7 @@ class StoreChanges:
         return cls(
             deleted=frozenset(offset.topics).difference(*topics.values()),
             recreated=frozenset(_recreated(offset, topics)),
-            cuts=source.truncations(epochs, offset.offsets),
+            cuts={**source.truncations(epochs, offset.offsets), **refilled},
             older_copies={broker: _older_copy(sources[broker], lost[broker]) for broker in lost},
             shared={
                 queue: at
@@ -287,6 +290,16 @@ class StoreChanges:
     def _until(self, queue: MessageQueue, position: int) -> int:
         """Return the offset, at most `position`, up to which the queue is unchanged."""
         return min(position, self.cuts.get(queue, position), self.shared.get(queue, position))
+
+
+def _refilled(sources: Mapping[str, BrokerSource], offset: StreamOffset) -> dict[MessageQueue, int]:
+    """Return the queues of brokers without epochs that were emptied and filled again."""
+    found: dict[MessageQueue, int] = {}
+    for broker, one in sources.items():
+        ask, mark = getattr(one, "refilled", None), offset.mark(broker)
+        if ask is not None and mark is not None:
+            found |= ask(offset.offsets.of_broker(broker), mark)
+    return found
 
 
 def _recreated(

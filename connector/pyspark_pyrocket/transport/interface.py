@@ -64,6 +64,23 @@ class Capability(str, Enum):
     CREATE = "creating topics"
 
 
+NEEDS = {
+    "keys": Capability.LOOKUP,
+    "msgId": Capability.LOOKUP,
+    "badRecordsTopic": Capability.EXACTLY_ONCE,
+    "view": Capability.VIEWS,
+    "onDamage": Capability.VIEWS,
+    "group": Capability.GROUPS,
+    "commitToGroup": Capability.GROUPS,
+    "createIfMissing": Capability.CREATE,
+    "txnAppId": Capability.EXACTLY_ONCE,
+    "txnVersion": Capability.EXACTLY_ONCE,
+    "onReplayDifference": Capability.EXACTLY_ONCE,
+    "onBatchGap": Capability.EXACTLY_ONCE,
+}
+"""Option → the capability without which a transport refuses it."""
+
+
 class Target(Protocol):
     """The place where messages are stored: frozen, small, pickled into partitions and writers."""
 

@@ -56,7 +56,7 @@ class _Named:
 
     endpoint: Endpoint
 
-    capabilities = frozenset({Capability.GROUPS})
+    capabilities = frozenset({Capability.GROUPS, Capability.LOOKUP})
     directory = None
 
     @property
@@ -99,11 +99,13 @@ class NamesrvTarget(_Named):
         pattern: The regular expression for the names of others; empty for none.
         waits: Whether servers that this process has never reached are awaited for as long as those
             that restart.
+        group: The group in whose name messages are pulled; empty for one that all brokers have.
     """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     waits: bool = False
+    group: str = ""
 
     store_id = None
     broker = ""
@@ -117,7 +119,7 @@ class NamesrvTarget(_Named):
 
     def of_broker(self, name: str, earlier: str = "") -> "NamesrvBrokerTarget":
         wanted = name or earlier or min(self.open_source().by_broker(), default="")
-        return NamesrvBrokerTarget(self.endpoint, wanted)
+        return NamesrvBrokerTarget(self.endpoint, wanted, group=self.group)
 
     def waiting(self) -> "NamesrvTarget":
         return replace(self, waits=True)
@@ -152,7 +154,7 @@ class NamesrvTarget(_Named):
         routes = cluster.routes(topics, patience)
 
         def source_of(name: str) -> NamesrvBrokerSource:
-            target = NamesrvBrokerTarget(self.endpoint, name, topics)
+            target = NamesrvBrokerTarget(self.endpoint, name, topics, group=self.group)
             return opened(target, cluster)
 
         def found(name: str) -> NamesrvBrokerSource:
@@ -173,11 +175,13 @@ class NamesrvBrokerTarget(_Named):
         broker: The name of the broker.
         topics: The topics that are planned; a task names the queues that it reads.
         store_id: The id of the only cluster that is opened; None for any.
+        group: The group in whose name messages are pulled; empty for one that all brokers have.
     """
 
     broker: str = ""
     topics: tuple[str, ...] = ()
     store_id: str | None = None
+    group: str = ""
 
     def describe(self) -> str:
         servers = ";".join(self.endpoint.name_servers)
@@ -231,24 +235,12 @@ class NamesrvSource(ClusterSource):
         return False
 
 
-def _refused(capability: Capability) -> Callable[..., NoReturn]:
-    """Return a method for calls that are not made, because targets lack the capability."""
-
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedError(
-            f"a cluster of RocketMQ has no {capability.value}.",
-            remedy="Read from a target that supports it.",
-        )
-
-    return refuse
-
-
 class NamesrvBrokerSource(RocketMQSource):
     """The topics of a query at one broker."""
 
     def __init__(self, target: NamesrvBrokerTarget, cluster: RocketMQCluster) -> None:
         seconds = target.endpoint.timeout_ms / 1000
-        super().__init__(cluster, target.broker, target.topics, seconds)
+        super().__init__(cluster, target.broker, target.topics, seconds, target.group)
         self._target = target
 
     @property
@@ -263,5 +255,11 @@ class NamesrvBrokerSource(RocketMQSource):
     def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
         return self.limited(seconds)
 
-    locate = slices_at = _refused(Capability.LOOKUP)
-    plan_view = read_view = _refused(Capability.VIEWS)
+    def plan_view(self, *_: object, **__: object) -> NoReturn:
+        """Raise UnsupportedError: targets lack Capability.VIEWS."""
+        raise UnsupportedError(
+            f"a cluster of RocketMQ has no {Capability.VIEWS.value}.",
+            remedy="Read from a target that supports it.",
+        )
+
+    read_view = plan_view

@@ -115,11 +115,22 @@ class _BrokerView:
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log has the message; asked again only after a restart or an epoch."""
-        plan = self._ask()
-        log = plan.run, plan.store, plan.epoch
-        if plan.run and self._confirmed.get(self._name) == log:
+        if self._is_confirmed():
             return True
         found = self._source.holds(mark)
         if found:
-            self._confirmed[self._name] = log
+            plan = self._ask()
+            self._confirmed[self._name] = plan.run, plan.store, plan.epoch
         return found
+
+    def refilled(
+        self, offsets: Mapping[MessageQueue, int], mark: LogMark
+    ) -> Mapping[MessageQueue, int]:
+        """Return the queues that were filled again; asked as often as `holds`."""
+        ask = getattr(self._source, "refilled", None)
+        return {} if ask is None or self._is_confirmed() else ask(offsets, mark)
+
+    def _is_confirmed(self) -> bool:
+        plan = self._ask()
+        log = plan.run, plan.store, plan.epoch
+        return bool(plan.run) and self._confirmed.get(self._name) == log

@@ -34,8 +34,10 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
     if isinstance(options, ReadOptions) and options.endpoint.name_servers:
         from pyspark_pyrocket.transport.namesrv import NamesrvTarget
 
-        asked = options.subscription
-        return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
+        asked, groups = options.subscription, options.progress
+        return NamesrvTarget(
+            options.endpoint, asked.topics, asked.pattern, waits, groups.commit_to or groups.group
+        )
     if not options.endpoint.addresses:
         return PathTarget(options.path)
     try:

@@ -161,7 +161,7 @@ class Subscriptions:
     """The settings of all groups of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
-        self.table = JsonTable(layout, "subscriptionGroup", _parse_configs, required=_CONFIG_TABLE)
+        self.table = JsonTable(layout, "subscriptionGroup", parse_configs, required=_CONFIG_TABLE)
         self._clock = clock
 
     def all(self) -> dict[str, GroupConfig]:
@@ -210,7 +210,8 @@ class Subscriptions:
         self.table.change(edit, changed_at=self._clock())
 
 
-def _parse_configs(content: Content) -> dict[str, GroupConfig]:
+def parse_configs(content: Content) -> dict[str, GroupConfig]:
+    """Return the groups of the file by name."""
     return {
         name: GroupConfig(
             name,

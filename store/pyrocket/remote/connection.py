@@ -230,7 +230,10 @@ def unreachable(
             " certificate"
         )
     else:
-        remedy = "Check that the broker runs and can be reached, and that `endpoint.tls` is correct"
+        remedy = (
+            "Check that the broker runs and can be reached, and that `endpoint.tls` is correct; a"
+            " cluster of Apache RocketMQ is read with `namesrv`"
+        )
     return TransportError(
         f"The broker {place} did not answer {call}: {error.code().name}, {error.details()}.",
         remedy=f"{remedy}: `pyrocket doctor --endpoint`.",

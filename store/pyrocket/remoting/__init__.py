@@ -13,9 +13,11 @@ routes        what name servers answer: the brokers, and the queues of topics
 name_servers  asks name servers, and remembers routes
 pulls         reads a range of a queue by many pulls at once
 records       the answers of pulls as slices of records
+reads         reads planned ranges, at masters or slaves
 joined        small ranges of several queues as one slice
 samples       the last messages of queues: marks, sizes, times
 bounds        the ranges of the queues of topics
+lookups       finds messages by key or id
 groups        commits the offsets of consumer groups
 cluster       finds the brokers of a cluster, and repeats calls
 source        reads the topics at one broker

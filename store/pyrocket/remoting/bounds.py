@@ -26,7 +26,7 @@ def topic_bounds(
     ]
     lowest = [lowest_offset(*each) for each in read_only]
     highest = [highest_offset(*each) for each in read_only]
-    found = ask([*map(_if_any, topics), *lowest, *highest])
+    found = ask([*map(offsets_if_any, topics), *lowest, *highest])
     answers, ends = found[: len(topics)], found[len(topics) :]
     bounds: dict[str, dict[int, QueueOffsets] | None] = {}
     for (name, topic), answer in zip(topics.items(), answers, strict=True):
@@ -51,12 +51,14 @@ def _read_queues(
     }
 
 
-def _if_any(topic: str) -> ServerCall[dict[int, TopicOffset] | None]:
-    """Ask for the offsets of a topic; None if the broker does not have it."""
+def offsets_if_any(
+    topic: str, *refusals: ResponseCode
+) -> ServerCall[dict[int, TopicOffset] | None]:
+    """Ask for the offsets of a topic; None if the broker does not have it, or refuses the call."""
     call = topic_offsets(topic)
     return ServerCall(
         call.asked,
         call.request,
         lambda answer: call.read(answer) if succeeded(answer) else None,
-        has_code(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
+        has_code(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, *refusals),
     )

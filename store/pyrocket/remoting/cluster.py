@@ -40,7 +40,10 @@ def repeated(work: Callable[[float], _Value], seconds: float) -> _Value:
 
 
 class RocketMQCluster:
-    """Calls the name servers and the masters of a cluster. Safe to share between threads."""
+    """Calls the name servers and the brokers of a cluster. Safe to share between threads.
+
+    Messages are also read from slaves: if the master suggests it, or cannot be reached.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,8 @@ class RocketMQCluster:
         self._names = NameServers(addresses, credentials, broker_addresses=broker_addresses)
         self._credentials = credentials
         self._live: dict[str, BrokerAddresses] = {}
-        self._pools: dict[str, ConnectionPool] = {}
+        self._pools: dict[tuple[str, int], ConnectionPool] = {}
+        self._reads_at: dict[str, int] = {}
         self._topics: tuple[float, list[str]] = -math.inf, []
 
     def routes(
@@ -76,6 +80,10 @@ class RocketMQCluster:
     def forget_topic(self, topic: str) -> None:
         """Forget the route of a topic that a broker does not have."""
         self._names.forget(topic)
+
+    def live_brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
+        """Return the live brokers by name."""
+        return repeated(self._names.brokers, seconds)
 
     def first_broker(self, seconds: float) -> str:
         """Return the first name of a live broker. Raises TransportError if there is none."""
@@ -112,36 +120,63 @@ class RocketMQCluster:
 
         return repeated(found, seconds)
 
-    def pool(self, name: str, seconds: float) -> ConnectionPool:
-        """Return the connections to the master of a broker. Raises TransportError."""
-        broker = self.broker(name, seconds)
-        address = broker.addresses.get(_MASTER)
+    def pool(self, name: str, seconds: float, *, reads: bool = False) -> ConnectionPool:
+        """Return the connections to the master of a broker, or with `reads` to where it is read.
+
+        Raises TransportError.
+        """
+        addresses = self.broker(name, seconds).addresses
+        place = self._reads_at.get(name, _MASTER) if reads else _MASTER
+        if reads and place not in addresses:
+            place = min(addresses, default=_MASTER)
+        address = addresses.get(place)
         if address is None:
             self.lost(name)
             raise TransportError(
                 f"the broker {name} has no live master.",
-                remedy="Start it; slaves are not read.",
+                remedy="Start it: ranges are planned by the master alone.",
                 repeat_is_safe=True,
             )
-        known = self._pools.get(name)
+        known = self._pools.get((name, place))
         if known is None or known.address != address:
             if known is not None:
                 known.close()
-            self._pools[name] = known = ConnectionPool(address, self._credentials, f"broker {name}")
+            title = f"slave {place} of the broker" if place else "broker"
+            known = ConnectionPool(address, self._credentials, f"{title} {name}")
+            known.broker_id, self._pools[name, place] = place, known
+        known.slaves = () if place else [each for each in addresses if each != _MASTER]
         return known
 
-    def lost(self, name: str) -> None:
-        """Ask for the address of a broker again, because it may have moved."""
+    def read_at(self, name: str, broker_id: int) -> None:
+        """Read a broker at this id from now on, if it is alive."""
+        self._reads_at[name] = broker_id
+
+    def lost(self, name: str, *, reads: bool = False) -> None:
+        """Ask for the addresses of a broker again; with `reads`, read it at its next id."""
+        if reads and name in self._live:
+            last = self._reads_at.get(name, _MASTER)
+            ids = self._live[name].addresses
+            self.read_at(name, min((each for each in ids if each > last), default=_MASTER))
         self._live = {other: each for other, each in self._live.items() if other != name}
 
-    def ask(self, name: str, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
-        """Make calls at a broker in one flight, and return their values in the same order."""
+    def ask(
+        self,
+        name: str,
+        calls: Sequence[ServerCall[_Value]],
+        seconds: float,
+        *,
+        reads: bool = False,
+    ) -> list[_Value]:
+        """Make calls at a broker in one flight, and return their values in the same order.
+
+        reads: Whether slaves may answer.
+        """
 
         def answered(left: float) -> list[_Value]:
             try:
-                return ask(self.pool(name, left), calls, left)
+                return ask(self.pool(name, left, reads=reads), calls, left)
             except TransportError:
-                self.lost(name)
+                self.lost(name, reads=reads)
                 raise
 
         return repeated(answered, seconds) if calls else []

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
 
@@ -35,7 +35,10 @@ _SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
 
 _LAST_OPAQUE = 2**31 - 1
 _WHO = 16
-_CHECK = "Check that it runs and can be reached from this machine, and the settings of TLS."
+_CHECK = (
+    "Check that it runs and can be reached from this machine, and the settings of TLS. If a broker"
+    " has another address here than the one it has registered, set `brokerAddresses`."
+)
 
 
 class RemotingConnection:
@@ -158,7 +161,13 @@ class ConnectionPool:
 
     Attributes:
         lost: How many connections were closed early or by the server, which may have restarted.
+        broker_id: Of a broker: 0 for the master.
+        slaves: Of a master: the ids of its live slaves.
+        suggested_id: The id at which the last answer suggests to pull next.
     """
+
+    broker_id = suggested_id = 0
+    slaves: Collection[int] = ()
 
     def __init__(self, address: str, credentials: Credentials, name: str = "server") -> None:
         """`name` says what the server is, for errors: `broker broker-a`."""

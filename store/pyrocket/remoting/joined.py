@@ -12,7 +12,7 @@ from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.calls import Ask
 from pyrocket.remoting.messages import pull
 from pyrocket.remoting.pulls import PullSettings, Window
-from pyrocket.remoting.records import record_fields
+from pyrocket.remoting.records import record_fields, selected
 from pyrocket.values.message import QueueRange
 
 _JOINED_BYTES = 8 << 20
@@ -60,11 +60,7 @@ def read_together(
     joined = _concatenated(
         [record_fields(each.queue, [part]) for each, part in zip(ranges, parts, strict=True)]
     )
-    counted = ScanTally(sum(each.rows for each in ranges), len(joined))
-    if len(joined) and not where.wants_all:
-        joined = joined.part(where.matching(joined.property_columns, len(joined)))
-    counted.messages = len(joined)
-    tally.add(counted)
+    joined = selected(joined, where, tally, sum(each.rows for each in ranges))
     queue = ranges[0].queue._replace(queue_id=SEVERAL_QUEUES)
     return RecordSlice(queue, joined, order=np.arange(len(joined)))
 

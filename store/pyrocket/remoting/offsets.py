@@ -1,4 +1,4 @@
-"""The calls about offsets: those of queues, and those of consumer groups.
+"""The calls about offsets: those of queues, and those of consumer groups; what groups there are.
 
 Only ask for queues that the route of a topic names: RocketMQ 4 creates others. Source:
 `AdminBrokerProcessor`, `ConsumerManageProcessor`.
@@ -6,10 +6,13 @@ Only ask for queues that the route of a topic names: RocketMQ 4 creates others. 
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from pyrocket.remoting.calls import ServerCall, has_code, queue_request, succeeded, table_of
 from pyrocket.remoting.codes import RequestCode, ResponseCode
 from pyrocket.remoting.frames import Frame
+
+_NO_MEMBER = "no consumer for this group"
 
 
 @dataclass(frozen=True)
@@ -101,4 +104,31 @@ def commit(group: str, topic: str, queue_id: int, offset: int) -> ServerCall[Non
         f"to commit an offset of the group {group!r} in the topic {topic!r}",
         queue_request(code, topic, queue_id, consumerGroup=group, **own),
         lambda answer: None,
+    )
+
+
+def group_settings() -> ServerCall[dict[str, Any]]:
+    """Ask a broker for the settings of its groups, as they are in `subscriptionGroup.json`."""
+    request = Frame(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return ServerCall("the consumer groups", request, table_of)
+
+
+def group_topics(group: str) -> ServerCall[list[str]]:
+    """Ask a broker for the topics in which a group has offsets."""
+    return ServerCall(
+        f"the progress of the group {group!r}",
+        Frame(RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}),
+        lambda answer: sorted(
+            {str(json.loads(queue)["topic"]) for queue in table_of(answer).get("offsetTable") or ()}
+        ),
+    )
+
+
+def members(group: str) -> ServerCall[list[str]]:
+    """Ask a broker for the ids of the live members of a group."""
+    return ServerCall(
+        f"the members of the group {group!r}",
+        Frame(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
+        lambda answer: sorted(table_of(answer)["consumerIdList"]) if succeeded(answer) else [],
+        lambda answer: succeeded(answer) or _NO_MEMBER in answer.remark,
     )

@@ -80,6 +80,8 @@ def windows(
 ) -> Generator[Window, None, None]:
     """Yield the windows of a range in order, each when it is done.
 
+    Ends early if the server suggests to go on at one of its slaves.
+
     The connection is used by no one else until the iterator is closed. Pulls go on while a caller
     works with a window; at most `in_flight` windows are in memory.
 
@@ -87,16 +89,21 @@ def windows(
     or with PULL_STALLED if the broker makes no progress; errors of the broker.
     """
     with server.connection(settings.seconds) as connection:
-        yield from _Reader(connection, part, settings).read()
+        yield from _Reader(server, connection, part, settings).read()
 
 
 class _Reader:
     """Reads one range over one connection."""
 
     def __init__(
-        self, connection: RemotingConnection, part: QueueRange, settings: PullSettings
+        self,
+        server: ConnectionPool,
+        connection: RemotingConnection,
+        part: QueueRange,
+        settings: PullSettings,
     ) -> None:
-        self._connection, self._queue, self._settings = connection, part.queue, settings
+        self._server, self._connection = server, connection
+        self._queue, self._settings = part.queue, settings
         self._next, self._end = part.start, part.end
         self._open: deque[Window] = deque()
         self._held_bytes = 0
@@ -158,6 +165,9 @@ class _Reader:
 
     def _take(self, window: Window, answer: PullAnswer) -> None:
         """Take the messages of an answer."""
+        self._server.suggested_id = answer.suggested_id
+        if answer.suggested_id in self._server.slaves:
+            self._end = self._next
         if answer.code == ResponseCode.PULL_OFFSET_MOVED and window is self._open[0]:
             raise OffsetOutOfRangeError(
                 f"{self._queue} of the broker {self._queue.broker} has the messages"
@@ -187,8 +197,8 @@ class _Reader:
             raise TransportError(
                 f"{self._connection.place} has not answered with the message {window.at} of"
                 f" {self._queue} for {self._settings.seconds:g} s: {reason}.",
-                remedy="A slave that is behind, and storage in tiers that fails, answer so; see the"
-                " log of the broker.",
+                remedy="A slave that is behind or has `slaveReadEnable=false`, and storage in tiers"
+                " that fails, answer so; see the log of the broker.",
                 repeat_is_safe=True,
                 code="PULL_STALLED",
             )

@@ -42,14 +42,21 @@ def read_range(
     tally = tally or ScanTally()
     with closing(windows(server, part, settings)) as parts:
         for joined in _joined(parts):
-            fields = record_fields(part.queue, joined)
-            tally.entries += joined[-1].end - joined[0].start
-            tally.records += len(fields)
-            if not where.wants_all:
-                fields = fields.part(where.matching(fields.property_columns, len(fields)))
-            tally.messages += len(fields)
+            examined = joined[-1].end - joined[0].start
+            fields = selected(record_fields(part.queue, joined), where, tally, examined)
             if len(fields):
                 yield RecordSlice(part.queue, fields)
+
+
+def selected(
+    fields: RecordFields, where: MessageFilter, tally: ScanTally, examined: int
+) -> RecordFields:
+    """Return the records that match `where`; count them, and the messages that were examined."""
+    chosen = fields
+    if len(fields) and not where.wants_all:
+        chosen = fields.part(where.matching(fields.property_columns, len(fields)))
+    tally.add(ScanTally(examined, len(fields), len(chosen)))
+    return chosen
 
 
 def _joined(parts: Iterable[Window]) -> Iterator[list[Window]]:

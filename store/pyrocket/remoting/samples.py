@@ -6,12 +6,14 @@ and the offset alone, so that a plan that is repeated later has the same sizes.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.remoting.calls import Ask
 from pyrocket.remoting.messages import PullAnswer, pull
+from pyrocket.remoting.offsets import offset_near
 from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
 
 _MESSAGES = 8
@@ -30,7 +32,9 @@ class Sample:
 class Samples:
     """The samples of the queues of a broker; those of the last offsets are remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str) -> None:
+        """Pull in the name of this group."""
+        self._group = group
         self._known: dict[tuple[MessageQueue, int], Sample] = {}
 
     def before(
@@ -42,8 +46,9 @@ class Samples:
         wanted = [key for key in starts if key not in known]
         while wanted:
             calls = [
-                pull(queue.topic, queue.queue_id, starts[queue, end], end - starts[queue, end])
+                pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
                 for queue, end in wanted
+                for start in [starts[queue, end]]
             ]
             answers = dict(zip(wanted, ask(calls), strict=True))
             wanted = []
@@ -80,23 +85,27 @@ def mark_of(record: bytes) -> LogMark:
 
 def first_since(
     times_ms: Mapping[MessageQueue, int],
-    guesses: Mapping[MessageQueue, int],
     bounds: Mapping[MessageQueue, QueueOffsets],
     ask: Ask,
+    group: str,
 ) -> dict[MessageQueue, int]:
     """Return the first offset of each queue stored at or after its time, or the end.
 
-    Brackets the offset with single messages, first at the guess and before it: one flight for each
-    step, for all queues.
+    The answer of a broker is a guess, see `offset_near`. Brackets the offset with single messages,
+    first at the guess and before it: one flight for each step, for all queues.
     """
-    low = {queue: bounds[queue].minimum for queue in guesses}
-    high = {queue: bounds[queue].maximum for queue in guesses}
-    at = {queue: min(max(guess, low[queue]), high[queue] - 1) for queue, guess in guesses.items()}
+    low = {queue: bounds[queue].minimum for queue in times_ms}
+    high = {queue: bounds[queue].maximum for queue in times_ms}
+    filled = [queue for queue in times_ms if low[queue] < high[queue]]
+    guesses = ask([offset_near(one.topic, one.queue_id, times_ms[one]) for one in filled])
+    at = {
+        queue: min(max(guess, low[queue]), high[queue] - 1)
+        for queue, guess in zip(filled, guesses, strict=True)
+    }
     beside = set(at)
     while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        calls = [pull(queue.topic, queue.queue_id, at[queue], 1) for queue in wanted]
-        for queue, answer in zip(wanted, ask(calls), strict=True):
-            record = _first(answer)
+        records = records_at([(queue, at[queue]) for queue in wanted], ask, group)
+        for queue, record in zip(wanted, records, strict=True):
             if record is not None and record.store_timestamp < times_ms[queue]:
                 low[queue] = min(record.queue_offset + 1, high[queue])
                 near = low[queue]
@@ -110,7 +119,46 @@ def first_since(
     return low
 
 
-def _first(answer: PullAnswer) -> Record | None:
-    starts, reached = follow(answer.records, 0)
-    ends = [*starts[1:], reached]
-    return decode_record(bytes(answer.records[starts[0] : ends[0]])) if starts else None
+def holds(
+    mark: LogMark, bounds: Mapping[MessageQueue, QueueOffsets], ask: Ask, group: str
+) -> bool | None:
+    """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
+    filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
+    oldest = records_at(filled, ask, group)
+    is_lost = any(one is not None and one.physical_offset <= mark.log_offset for one in oldest)
+    return False if is_lost else None
+
+
+def filled_again(
+    offsets: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, QueueOffsets],
+    mark: LogMark,
+    ask: Ask,
+    group: str,
+) -> list[MessageQueue]:
+    """Return the queues whose last message before an offset is newer than the newest mark."""
+    places = [
+        (queue, at)
+        for queue, at in offsets.items()
+        if bounds[queue].minimum < at <= bounds[queue].maximum
+    ]
+    found = Samples(group).before(places, ask).items()
+    return [
+        queue
+        for (queue, _), each in found
+        if each.mark is not None and each.mark.log_offset > mark.log_offset
+    ]
+
+
+def records_at(
+    places: Collection[tuple[MessageQueue, int]], ask: Ask, group: str
+) -> list[Record | None]:
+    """Return the records at offsets of queues; None if there is none."""
+    calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
+    return [next(iter(records_of(answer.records)), None) for answer in ask(calls)]
+
+
+def records_of(data: bytes | memoryview) -> list[Record]:
+    """Return records that are one after the other."""
+    starts, reached = follow(memoryview(data), 0)
+    return [decode_record(bytes(data[start:end])) for start, end in pairwise([*starts, reached])]

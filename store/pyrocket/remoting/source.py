@@ -2,27 +2,30 @@
 
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from pyrocket.base.clock import system_clock
-from pyrocket.errors import OffsetOutOfRangeError, TopicNotFoundError, TransportError
+from pyrocket.errors import TopicNotFoundError, TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.bounds import topic_bounds
 from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.connection import CONNECT_S
 from pyrocket.remoting.groups import commit_offsets, committed_offsets, create_if_missing
 from pyrocket.remoting.joined import read_together
-from pyrocket.remoting.messages import message_at, pull
-from pyrocket.remoting.offsets import offset_near
+from pyrocket.remoting.lookups import locate, slices_at
+from pyrocket.remoting.messages import READER_GROUP, message_at
 from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.records import read_range
-from pyrocket.remoting.samples import Samples, first_since, mark_of
+from pyrocket.remoting.reads import check_range, read_anywhere
+from pyrocket.remoting.samples import Samples, filled_again, first_since, holds, mark_of
 from pyrocket.values.admin import TopicConfig
+from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
     ByteSpan,
     LogMark,
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
 
 IDLE_S = 0.1
 """The least time between two looks for new messages while a query is idle."""
-
-_PAUSE_S = 0.2
 
 _Value = TypeVar("_Value")
 _TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
@@ -63,9 +64,9 @@ class _Memory:
         samples: The samples of queues.
     """
 
+    samples: Samples
     planned: tuple[str, ...] = ()
     look: _Look | None = None
-    samples: Samples = field(default_factory=Samples)
 
 
 class RocketMQSource:
@@ -80,10 +81,12 @@ class RocketMQSource:
         broker: str,
         topics: Collection[str],
         seconds: float = 30.0,
+        group: str = "",
     ) -> None:
-        """`topics` are those that are read; `seconds` is the deadline of each call."""
+        """Read `topics`, by default as READER_GROUP; `seconds` is the deadline of a call."""
         self.cluster, self.broker, self.seconds = cluster, broker, seconds
-        self._read, self._memory = tuple(topics), _Memory()
+        self._group = group or READER_GROUP
+        self._read, self._memory = tuple(topics), _Memory(Samples(self._group))
 
     def limited(self, seconds: float) -> "Self":
         """Return a source that shares everything with this one, and has another deadline."""
@@ -93,6 +96,10 @@ class RocketMQSource:
 
     def _ask(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
         return self.cluster.ask(self.broker, calls, self.seconds)
+
+    def _ask_any(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
+        """Ask where the broker is read: perhaps a slave."""
+        return self.cluster.ask(self.broker, calls, self.seconds, reads=True)
 
     # The store and its topics
 
@@ -192,13 +199,7 @@ class RocketMQSource:
         if new:
             configs = self._configs(new, fresh=True)
             if missing := [topic for topic in new if topic not in configs]:
-                raise TransportError(
-                    f"the name servers have no route of {missing[0]!r} to the broker"
-                    f" {self.broker}, which has the topic.",
-                    remedy="Brokers register every 30 s; if that does not help, see the log of the"
-                    " broker.",
-                    repeat_is_safe=True,
-                )
+                raise _without_route(missing[0], self.broker)
             found |= topic_bounds(self._ask, {topic: configs[topic] for topic in new})
         return found
 
@@ -218,17 +219,8 @@ class RocketMQSource:
         return {}
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time, or the end.
-
-        The broker's own answer is only a guess: see `offset_near`.
-        """
-        bounds = self.queue_bounds(times_ms)
-        filled = [queue for queue, has in bounds.items() if has.minimum < has.maximum]
-        guesses = self._ask(
-            [offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled]
-        )
-        found = first_since(times_ms, dict(zip(filled, guesses, strict=True)), bounds, self._ask)
-        return {queue: found.get(queue, has.maximum) for queue, has in bounds.items()}
+        """Return the first offset of each queue stored at or after its time, or the end."""
+        return first_since(times_ms, self.queue_bounds(times_ms), self._ask, self._group)
 
     # Marks and sizes
 
@@ -249,11 +241,15 @@ class RocketMQSource:
         (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
         if record is not None and mark_of(record) == mark:
             return True
-        has = self.bounds(topics)
-        filled = [(queue, at.minimum) for queue, at in has.items() if at.minimum < at.maximum]
-        oldest = self._ask([pull(queue.topic, queue.queue_id, at, 1) for queue, at in filled])
-        offsets = [mark_of(bytes(each.records)).log_offset for each in oldest if each.records]
-        return False if any(at <= mark.log_offset for at in offsets) else None
+        return holds(mark, self.bounds(topics), self._ask, self._group)
+
+    def refilled(
+        self, offsets: Mapping[MessageQueue, int], mark: LogMark
+    ) -> dict[MessageQueue, int]:
+        """Return queues with messages newer than the mark before these offsets, and the first."""
+        bounds = self.queue_bounds(offsets)
+        queues = filled_again(offsets, bounds, mark, self._ask, self._group)
+        return self.offsets_at(dict.fromkeys(queues, mark.store_timestamp + 1))
 
     def _mean_bytes(self, ranges: Collection[QueueRange]) -> dict[QueueRange, int]:
         """Return the mean size of the last messages of each range, by which its size is estimated.
@@ -326,33 +322,14 @@ class RocketMQSource:
         tally: ScanTally | None = None,
     ) -> Iterator[RecordSlice]:
         """Yield raw records, range after range; resumes after a lost connection."""
-        tally = tally or ScanTally()
-        bounds = self.queue_bounds([each.queue for each in ranges])
+        where, tally, bounds = where or EVERYTHING, tally or ScanTally(), {}
+        with suppress(TransportError):  # A slave can be read without the master.
+            soon = self.limited(min(self.seconds, CONNECT_S))
+            bounds = soon.queue_bounds([each.queue for each in ranges])
         for each in ranges:
-            _check_range(each, bounds[each.queue])
-            yield from self._range(each, where or EVERYTHING, tally)
-
-    def _range(
-        self, whole: QueueRange, where: MessageFilter, tally: ScanTally
-    ) -> Iterator[RecordSlice]:
-        left, end = whole, time.monotonic() + self.seconds
-        while left.rows:
-            before = tally.entries
-            try:
-                pool = self.cluster.pool(self.broker, self.seconds)
-                yield from read_range(
-                    pool, left, _pulls(where, self.seconds), where=where, tally=tally
-                )
-                return
-            except TransportError as error:
-                self.cluster.lost(self.broker)
-                done = tally.entries - before
-                if done:
-                    left = replace(left, start=left.start + done)
-                    end = time.monotonic() + self.seconds
-                elif error.code != TransportError.default_code or time.monotonic() > end:
-                    raise
-                time.sleep(_PAUSE_S)
+            check_range(each, bounds.get(each.queue, QueueOffsets(each.start, each.end)))
+            pulls = self._pulls(where)
+            yield from read_anywhere(self.cluster, each, pulls, self.seconds, where, tally)
 
     def joined_slice(
         self,
@@ -363,11 +340,42 @@ class RocketMQSource:
     ) -> RecordSlice | None:
         """Return small ranges of one topic as one slice; None if each has to be read alone."""
         where = where or EVERYTHING
-        settings = _pulls(where, self.seconds)
-        return read_together(ranges, self._ask, settings, where, tally or ScanTally())
+        return read_together(ranges, self._ask_any, self._pulls(where), where, tally or ScanTally())
+
+    def _pulls(self, where: MessageFilter) -> PullSettings:
+        """Return how messages are pulled: tags are also selected by the broker."""
+        tags = " || ".join(sorted(where.tags)) if where.tags else "*"
+        return PullSettings(self._group, tags, min(self.seconds, ATTEMPT_S))
+
+    def locate(self, request: LookupRequest) -> LookupResult:
+        """Return the locations of all messages that match, as far as the broker has indexed them.
+
+        Raises UnsupportedError (LOOKUP_INCOMPLETE).
+        """
+        return locate(self._ask, request)
+
+    def slices_at(
+        self,
+        locations: MessageLocations,
+        *,
+        where: MessageFilter | None = None,
+        tally: ScanTally | None = None,
+    ) -> Iterator[RecordSlice]:
+        """Yield the messages at these locations as raw records."""
+        queue = MessageQueue(locations.topic, self.broker, locations.queue_id)
+        where, tally = where or EVERYTHING, tally or ScanTally()
+        return slices_at(self._ask_any, queue, locations, self._group, where, tally)
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cluster."""
+
+
+def _without_route(topic: str, broker: str) -> TransportError:
+    return TransportError(
+        f"the name servers have no route of {topic!r} to the broker {broker}, which has the topic.",
+        remedy="Brokers register every 30 s; if that does not help, see the log of the broker.",
+        repeat_is_safe=True,
+    )
 
 
 def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
@@ -376,19 +384,3 @@ def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffs
         for topic, queues in bounds.items()
         for queue_id, has in (queues or {}).items()
     }
-
-
-def _pulls(where: MessageFilter, seconds: float) -> PullSettings:
-    """Return how messages are pulled: tags are also selected by the broker."""
-    tags = " || ".join(sorted(where.tags)) if where.tags else "*"
-    return PullSettings(tags=tags, seconds=min(seconds, ATTEMPT_S))
-
-
-def _check_range(each: QueueRange, has: QueueOffsets) -> None:
-    """Raise OffsetOutOfRangeError: a pull after the end would wait for messages."""
-    if each.rows and not has.minimum <= each.start <= each.end <= has.maximum:
-        raise OffsetOutOfRangeError(
-            f"{each.queue} of the broker {each.queue.broker} has the messages"
-            f" [{has.minimum}, {has.maximum}); [{each.start}, {each.end}) was requested.",
-            remedy="The messages have expired, or the broker has lost them.",
-        )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyrocket.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyrocket.remote.admin import RemoteAdmin
     from pyrocket.remote.sink import RemoteSink
     from pyrocket.remote.source import RemoteSource
+    from pyrocket.remoting.cluster import RocketMQCluster
     from pyrocket.store import Store
 
 _FIRST_ANSWER_S = 5.0
@@ -41,6 +43,9 @@ class Place:
     Attributes:
         endpoint: host:port; several addresses of one broker, or of name servers, are separated by
             commas.
+        namesrv: host:port of the name servers of a cluster of Apache RocketMQ, separated by `;`.
+        broker_addresses: NAME=host:port of the brokers of that cluster whose registered addresses
+            cannot be reached from here, separated by commas.
         broker: The name of the broker, of those that the name servers know.
         ca: PEM file with the trusted CA certificates.
         secret_key_file: File with the secret.
@@ -48,6 +53,8 @@ class Place:
 
     path: str = ""
     endpoint: str = ""
+    namesrv: str = ""
+    broker_addresses: str = ""
     broker: str = ""
     tls: bool = False
     ca: str = ""
@@ -58,7 +65,7 @@ class Place:
     @property
     def name(self) -> str:
         """The directory or the addresses."""
-        return self.endpoint or self.path
+        return self.endpoint or self.namesrv or self.path
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,8 @@ class Session:
 
     Attributes:
         name: The directory, or the addresses of the broker.
-        hello: The `broker.broker.Hello` of the broker, or of a broker that served the directory.
+        hello: The `broker.broker.Hello` of the broker, or of a broker that served the directory;
+            of a broker of RocketMQ, its name.
     """
 
     name: str
@@ -126,6 +134,8 @@ class RouteRow:
 ENVIRONMENT = {
     "path": "PYROCKET_STORE",
     "endpoint": "PYROCKET_ENDPOINT",
+    "namesrv": "PYROCKET_NAMESRV",
+    "broker_addresses": "PYROCKET_BROKER_ADDRESSES",
     "broker": "PYROCKET_BROKER",
     "tls": "PYROCKET_TLS",
     "ca": "PYROCKET_CA",
@@ -180,7 +190,7 @@ def open_session(place: Place, *, write: bool = False, create: bool = False) -> 
     # Imported here because it takes half a second, which would slow down `--help`.
     from pyrocket.store import Store
 
-    if place.endpoint:
+    if place.endpoint or place.namesrv:
         with connect(place) as session:
             yield session
     else:
@@ -195,8 +205,8 @@ def open_sessions(place: Place) -> Iterator[list[Session]]:
     A directory is opened read-only. Raises the errors of `open_session`.
     """
     with ExitStack() as stack:
-        if place.endpoint:
-            servers = _Servers(place)
+        if place.endpoint or place.namesrv:
+            servers = _servers(place)
             yield [stack.enter_context(servers.session(name)) for name in sorted(servers.brokers)]
         else:
             yield [stack.enter_context(open_session(place))]
@@ -207,10 +217,11 @@ def connect(place: Place) -> Session:
 
     With name servers, the broker is the one that `place` names, or the only one.
     """
-    servers = _Servers(place)
+    servers = _servers(place)
     if len(servers.brokers) > 1:
+        servers.close()
         raise OptionError(
-            f"{place.endpoint} is a name server, and this needs one of its brokers.",
+            f"{place.name} is a name server, and this needs one of its brokers.",
             remedy=f"Name it by `broker` (--broker): {', '.join(sorted(servers.brokers))}.",
             code="BROKER_REQUIRED",
         )
@@ -223,7 +234,7 @@ def brokers_at(place: Place) -> dict[str, str]:
 
     Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError.
     """
-    servers = _Servers(place)
+    servers = _servers(place)
     servers.close()
     return servers.brokers
 
@@ -234,22 +245,13 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
     With name servers, ordered topics also have the queues of brokers that are gone, whose address
     is empty. Raises TopicNotFoundError, and the errors of `brokers_at`.
     """
-    servers = _Servers(place)
-    if servers.broker is not None:
+    servers = _servers(place)
+    if isinstance(servers, _Servers) and servers.broker is not None:
         with servers.broker as session:
             found = session.source.topic(topic)
             settings = found.read_queues, found.write_queues, found.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
-    from pyrocket.remote.lookup import RouteLookup
-
-    with closing(RouteLookup(servers.addresses, servers.credentials)) as lookup:
-        route, known = lookup.route(topic, fresh=True), servers.brokers
-    rows = [
-        RouteRow(one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm)
-        for queues, at in ((route.queues, known), (route.gone, {}))
-        for one in queues
-        if (address := at.get(one.broker, "")) or queues is route.gone
-    ]
+    known, rows = servers.brokers, servers.routes(topic)
     if not rows:
         raise TopicNotFoundError(
             f"no live broker has the topic {topic!r}.",
@@ -257,6 +259,10 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
             " --broker NAME` lists the topics of one.",
         )
     return sorted(rows, key=attrgetter("broker"))
+
+
+def _servers(place: Place) -> "_Servers | _RocketMQ":
+    return _RocketMQ(place) if place.namesrv else _Servers(place)
 
 
 class _Servers:
@@ -288,15 +294,22 @@ class _Servers:
     def _known(self, place: Place) -> dict[str, str]:
         from pyrocket.remote.lookup import live_brokers
 
-        known = live_brokers(self.addresses, self.credentials)
-        if not known or place.broker not in ("", *known):
-            wanted = f"broker {place.broker!r}" if place.broker else "live broker"
-            raise OptionError(
-                f"the name server at {place.endpoint} knows no {wanted}.",
-                remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
-                code="BROKER_UNKNOWN",
+        return _named(place, live_brokers(self.addresses, self.credentials))
+
+    def routes(self, topic: str) -> list[RouteRow]:
+        """Return the queues of a topic at each broker, also at those that are gone."""
+        from pyrocket.remote.lookup import RouteLookup
+
+        with closing(RouteLookup(self.addresses, self.credentials)) as lookup:
+            route, known = lookup.route(topic, fresh=True), self.brokers
+        return [
+            RouteRow(
+                one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm
             )
-        return {place.broker: known[place.broker]} if place.broker else known
+            for queues, at in ((route.queues, known), (route.gone, {}))
+            for one in queues
+            if (address := at.get(one.broker, "")) or queues is route.gone
+        ]
 
     def session(self, name: str) -> Session:
         """Return the session at a broker. Raises UnsupportedError, TransportError."""
@@ -317,17 +330,81 @@ class _Servers:
             self.broker.close()
 
 
+class _RocketMQ:
+    """A cluster of Apache RocketMQ.
+
+    Attributes:
+        cluster: The connections to the cluster.
+        brokers: The addresses of the masters by name, or of the one that the place names.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Raises OptionError, TransportError, UnsupportedError."""
+        self.cluster = cluster_at(place)
+        with closing(self.cluster):  # Later calls connect again.
+            live = self.cluster.live_brokers(_FIRST_ANSWER_S).items()
+        self.brokers = _named(place, {name: one.addresses.get(0, "") for name, one in live})
+
+    def session(self, name: str) -> Session:
+        from pyrocket.tools.rocketmq import BrokerOfRocketMQ, RocketMQGroups
+
+        source: Any = BrokerOfRocketMQ(self.cluster, name, ())
+        # Only brokers of RocketMQ 5 limit a topic to a type of messages.
+        topics = SimpleNamespace(get=source.topic, message_type=lambda name: "")
+        admin: Any = SimpleNamespace(topics=topics, groups=RocketMQGroups(source))
+        no_sink: Any = None
+        return Session(name, SimpleNamespace(broker=name), source, no_sink, admin)
+
+    def routes(self, topic: str) -> list[RouteRow]:
+        """Return the queues of a topic at each broker."""
+        with closing(self.cluster):
+            routes = self.cluster.routes([topic], _FIRST_ANSWER_S).values()
+        return [
+            RouteRow(name, self.brokers.get(name, ""), one.read_queues, one.write_queues, one.perm)
+            for route in routes
+            for name, one in route.queues.items()
+        ]
+
+    def close(self) -> None:
+        self.cluster.close()
+
+
+def cluster_at(place: Place) -> "RocketMQCluster":
+    """Return the cluster with the name servers of `place`. Raises OptionError."""
+    from pyrocket.remoting.cluster import RocketMQCluster
+
+    parts = [part.partition("=") for part in place.broker_addresses.split(",") if part.strip()]
+    replaced = {name.strip(): _address(address) for name, _, address in parts}
+    servers = [_address(each) for each in place.namesrv.replace(",", ";").split(";")]
+    return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
+
+
+def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
+    """Return the live brokers, or the one that the place names. Raises OptionError."""
+    if not known or place.broker not in ("", *known):
+        wanted = f"broker {place.broker!r}" if place.broker else "live broker"
+        raise OptionError(
+            f"the name server at {place.name} knows no {wanted}.",
+            remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
+            code="BROKER_UNKNOWN",
+        )
+    return {place.broker: known[place.broker]} if place.broker else known
+
+
 def _addresses_of(place: Place) -> list[str]:
-    addresses = [part.strip() for part in place.endpoint.split(",")]
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not (host and port.isascii() and port.isdigit()):
-            raise OptionError(
-                f"{address!r} is not the address of a broker.",
-                remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
-                " addresses by commas.",
-            )
-    return addresses
+    return [_address(part) for part in place.endpoint.split(",")]
+
+
+def _address(text: str) -> str:
+    address = text.strip()
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        raise OptionError(
+            f"{address!r} is not the address of a broker.",
+            remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
+            " addresses by commas.",
+        )
+    return address
 
 
 def credentials_of(place: Place) -> "Credentials":

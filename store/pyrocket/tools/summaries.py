@@ -33,7 +33,7 @@ class QueueInfo:
     queue_id: int
     minimum: int
     maximum: int
-    bytes: int
+    bytes: int | None
     first: datetime | None
     last: datetime | None
 
@@ -42,7 +42,8 @@ class QueueInfo:
 class TopicInfo:
     """A topic with sums over its queues; `queues` includes empty queues.
 
-    A topic that is missing in the topic table has 0 read and write queues.
+    A topic that is missing in the topic table has 0 read and write queues. Of brokers of RocketMQ,
+    `bytes` and `first` are unknown.
     """
 
     name: str
@@ -52,7 +53,7 @@ class TopicInfo:
     read_queues: int
     write_queues: int
     messages: int
-    bytes: int
+    bytes: int | None
     first: datetime | None
     last: datetime | None
     queues: tuple[QueueInfo, ...]

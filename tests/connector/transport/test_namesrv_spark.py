@@ -2,7 +2,9 @@
 
 import pytest
 from pyrocket import Message
+from pyspark.errors import StreamingQueryException
 from support.rocketmq_cluster import rocketmq
+from support.rocketmq_server import Fault, RefusedError
 from support.transports import namesrv_target
 
 A, B = "broker-a", "broker-b"
@@ -71,3 +73,45 @@ def test_a_stream_continues_exactly_and_a_group_follows_it(cluster, stream):
     assert stream.output() == sorted(cluster.sent)
     committed = cluster.brokers[A].store.groups.committed("g", "t")
     assert committed == {0: 2, 1: 2}
+
+
+LOSSES = {"expired": "OFFSET_OUT_OF_RANGE", "deleted": "TOPIC_DELETED", "shorter": "LOG_TRUNCATED"}
+
+
+def lose(cluster, loss):
+    """Lose messages at broker-a; return those that are left to read."""
+    broker = cluster.brokers[A]
+    if loss == "expired":
+        cluster.send(A, "a3", "a4")
+        broker.expired = 4
+        return ["a4"]
+    if loss == "deleted":
+        for one in cluster.brokers.values():
+            one.store.topics.delete("t")
+        return []
+    broker.hidden = 1  # As if a slave that lacks the last message had become the master.
+    broker.faults.append(Fault(RefusedError(1, "can not find message by the offset"), 33, 10**6))
+    return []
+
+
+QUICK = ("expired", "skip")
+CASES = [
+    pytest.param(loss, policy, marks=() if (loss, policy) == QUICK else pytest.mark.heavy)
+    for loss in LOSSES
+    for policy in ("fail", "skip")
+]
+
+
+@pytest.mark.parametrize(("loss", "policy"), CASES)
+def test_the_policy_decides_about_a_loss(cluster, stream, loss, policy):
+    stream.schema, stream.options = COLUMNS, cluster.options(onDataLoss=policy)
+    cluster.send(A, "a0", "a1", "a2")
+    stream.drain()
+    left = lose(cluster, loss)
+    namesrv_target(cluster.made).close_source()
+    if policy == "fail":
+        with pytest.raises(StreamingQueryException, match=LOSSES[loss]):
+            stream.drain()
+        return
+    stream.drain()
+    assert sorted(body for *_, body in stream.output()) == ["a0", "a1", "a2", *left]

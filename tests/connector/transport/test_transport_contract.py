@@ -72,7 +72,7 @@ def sink(target):
 
 
 writable = pytest.mark.parametrize("made", WRITABLE, indirect=True)
-"""For tests of sinks, and of look-ups."""
+"""For tests of sinks."""
 
 
 def whole(source):
@@ -160,7 +160,6 @@ def test_a_range_that_does_not_exist_is_rejected(broker):
         list(broker.slices([QueueRange(first.queue, 0, 9)]))
 
 
-@writable
 def test_messages_are_found_by_key_and_read_at_their_locations(broker):
     located = broker.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
     (places,) = located.locations
@@ -323,7 +322,7 @@ def test_a_read_whose_call_was_lost_can_be_repeated(made, source, broker, after)
         assert repeated(call) == expected
 
 
-@lossy_sinks
+@unreliable
 @lost
 def test_a_look_up_that_was_lost_can_be_repeated(made, broker, after):
     def ask():

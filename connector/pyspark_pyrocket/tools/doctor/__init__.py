@@ -2,9 +2,12 @@
 
 checks      Python, Spark's workers, pyspark, Java, free space
 endpoint    checks each step of a call to a broker
+namesrv     checks each step of a query of a cluster of Apache RocketMQ
 discovery   whether Spark finds `format("pyrocket")`; probe runs in the workers' Python
 report      findings, printed as a table or as JSON
 """
+
+from contextlib import closing
 
 import click
 from pyrocket.errors import PackageMissingError
@@ -27,30 +30,37 @@ from pyspark_pyrocket.tools.doctor.report import Check, Verdict, fail, show_json
 @click.command()
 @click.argument("directory", metavar="[PATH]", required=False)
 @place_options
+@click.option("--topic", default="", help="With --namesrv: also read a message of this topic.")
+@click.option("--group", default="", help="With --namesrv: the group that reads.")
 @exits_with_json
-def doctor(directory: str | None, place: GivenPlace, as_json: bool) -> int:
+def doctor(directory: str | None, place: GivenPlace, topic: str, group: str, as_json: bool) -> int:
     """Check this machine: Python, Spark, Java, discovery, and space at PATH.
 
     With --endpoint, or PYROCKET_ENDPOINT and without PATH, check each step of a call to that broker
-    instead. The options, the environment and the settings file are those of all commands. Exits
-    with 1 if a check fails.
+    instead; with --namesrv each step of a query of a cluster of Apache RocketMQ. The options, the
+    environment and the settings file are those of all commands. Exits with 1 if a check fails.
     """
     location = None if directory else place.find()
-    if location and location.endpoint:
-        checks = _examine_endpoint(location.endpoint, place)
+    if location and (location.endpoint or location.namesrv):
+        checks = _examine_servers(location.endpoint, place, topic, group)
     else:
         checks = examine(directory or (location and location.path) or None)
     (show_json if as_json else show_table)(checks)
     return FOUND if any(check.verdict is Verdict.FAIL for check in checks) else OK
 
 
-def _examine_endpoint(addresses: str, place: GivenPlace) -> list[Check]:
+def _examine_servers(addresses: str, place: GivenPlace, topic: str, group: str) -> list[Check]:
     # Needs grpcio, which is not installed on machines that use no broker.
     try:
         from pyspark_pyrocket.tools.doctor.endpoint import check_endpoint
+        from pyspark_pyrocket.tools.doctor.namesrv import check_namesrv
     except PackageMissingError as error:
         return [fail("endpoint", error.message, error.remedy)]
-    return check_endpoint(addresses, place.credentials())
+    if addresses:
+        return check_endpoint(addresses, place.credentials())
+    servers, credentials = place.find().namesrv, place.credentials()
+    with closing(place.cluster()) as cluster:
+        return check_namesrv(cluster, servers, credentials, topic, group)
 
 
 def examine(store: str | None) -> list[Check]:

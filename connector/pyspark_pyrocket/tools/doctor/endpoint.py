@@ -22,10 +22,18 @@ _Step = Callable[[], Check]
 def check_endpoint(addresses: str, credentials: Credentials) -> list[Check]:
     """Check each address step by step: name, port, TLS, credentials, store, clock, rights."""
     listed = [address.strip() for address in addresses.split(",")]
-    return [check for address in listed for check in _check(address, credentials)]
+    remedy = "Start `pyrocket broker` there with --listen for this address, or check firewalls."
+    checks = list[Check]()
+    for address in listed:
+        steps = [*reachable(address, credentials, remedy)]
+        checks += steps
+        if not any(check.remedy for check in steps):
+            checks += _calls(address, credentials)
+    return checks
 
 
-def _check(address: str, credentials: Credentials) -> Iterator[Check]:
+def reachable(address: str, credentials: Credentials, remedy: str) -> Iterator[Check]:
+    """Check name, port and TLS of a server; the remedy is that for a port without a server."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not (host and port.isdigit()):
@@ -33,7 +41,10 @@ def _check(address: str, credentials: Credentials) -> Iterator[Check]:
             f"{address}: name", "the address is not host:port", "Write it as localhost:8081."
         )
         return
-    steps: list[_Step] = [lambda: _name(address, host), lambda: _port(address, host, int(port))]
+    steps: list[_Step] = [
+        lambda: _name(address, host),
+        lambda: _port(address, host, int(port), remedy),
+    ]
     if credentials.tls:
         steps.append(lambda: _tls(address, host, int(port), credentials))
     for step in steps:
@@ -41,7 +52,6 @@ def _check(address: str, credentials: Credentials) -> Iterator[Check]:
         yield check
         if check.remedy:
             return
-    yield from _calls(address, credentials)
 
 
 def _name(address: str, host: str) -> Check:
@@ -52,11 +62,10 @@ def _name(address: str, host: str) -> Check:
     return ok(f"{address}: name", f"{host} is {', '.join(sorted(map(str, addresses)))}")
 
 
-def _port(address: str, host: str, port: int) -> Check:
+def _port(address: str, host: str, port: int, remedy: str) -> Check:
     try:
         socket.create_connection((host, port), STEP_TIMEOUT_S).close()
     except OSError as error:
-        remedy = "Start `pyrocket broker` there with --listen for this address, or check firewalls."
         return fail(f"{address}: port", str(error), remedy)
     return ok(f"{address}: port", "a process is listening")
 

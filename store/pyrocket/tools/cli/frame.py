@@ -164,6 +164,8 @@ _FLAGS = {
     "endpoint.tls": "--tls",
     "accessKey": "--access-key",
     "secretKey": "--secret-key-file",
+    "namesrv": "--namesrv",
+    "brokerAddresses": "--broker-addresses",
 }
 """Spark's option in the errors of a broker's clients → the flag of the commands."""
 

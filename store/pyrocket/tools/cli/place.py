@@ -1,4 +1,5 @@
-"""Finds the store of a command: by `--path` or `--endpoint`, the environment, or a settings file.
+"""Finds the store of a command: by `--path`, `--endpoint` or `--namesrv`, the environment, or a
+settings file.
 
 Options override the environment, and the environment overrides the settings file. The settings file
 is TOML with the fields of `Place` as keys; `--config` or PYROCKET_CONFIG gives its path. A secret
@@ -18,13 +19,23 @@ import click
 from pyrocket.base.arguments import local_path
 from pyrocket.errors import OptionError, PyrocketError
 from pyrocket.tools.cli.target import AdminTarget
-from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
+from pyrocket.tools.session import ENVIRONMENT, Place, cluster_at, credentials_of, environment
 
 if TYPE_CHECKING:
     from pyrocket.base.credentials import Credentials
+    from pyrocket.remoting.cluster import RocketMQCluster
 
 _KEYS = [each.name for each in fields(Place)]
 _CODE = "CLI_SETTINGS"
+_TARGETS = ("path", "endpoint", "namesrv")
+_ON_ROCKETMQ = frozenset(
+    {
+        *("topic list", "topic show", "topic route", "message tail", "message show"),
+        *("message find", "group list", "group show", "group lag", "offset show"),
+        *("broker list", "doctor"),
+    }
+)
+"""The commands that read a cluster of Apache RocketMQ."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +50,28 @@ class GivenPlace:
         place = self.find()
         if not place.name:
             raise click.UsageError(
-                "Name a store: --path DIRECTORY (or PYROCKET_STORE), or --endpoint HOST:PORT (or"
-                " PYROCKET_ENDPOINT)."
+                "Name a store: --path DIRECTORY (or PYROCKET_STORE), --endpoint HOST:PORT (or"
+                " PYROCKET_ENDPOINT), or --namesrv HOST:PORT (or PYROCKET_NAMESRV)."
             )
         return AdminTarget(place)
 
     def server(self) -> Place:
         """Return the location of brokers or name servers. Raises OptionError, click.UsageError."""
         place = self.find()
-        if not place.endpoint:
+        if not (place.endpoint or place.namesrv):
             raise click.UsageError(
-                "Name a broker or name servers: --endpoint HOST:PORT (or PYROCKET_ENDPOINT)."
+                "Name a broker or name servers: --endpoint HOST:PORT (or PYROCKET_ENDPOINT), or"
+                " --namesrv HOST:PORT (or PYROCKET_NAMESRV)."
             )
         return place
 
     def credentials(self) -> "Credentials":
         """Return the TLS settings and the user; see `session.credentials_of`."""
         return credentials_of(self.find())
+
+    def cluster(self) -> "RocketMQCluster":
+        """Return the cluster of Apache RocketMQ; see `session.cluster_at`."""
+        return cluster_at(self.find())
 
     def find(self) -> Place:
         """Return the location of the store; without one, a `Place` that has no name.
@@ -65,22 +81,39 @@ class GivenPlace:
         layers = [self.options, environment(), _settings(self.config)]
         known: dict[str, Any] = {}
         for layer in layers:
-            if "path" in layer and "endpoint" in layer:
-                raise click.UsageError("Name one store, either by a path or by an endpoint.")
-            has_store = "path" in known or "endpoint" in known
+            if len(layer.keys() & {*_TARGETS}) > 1:
+                raise click.UsageError(
+                    "Name one store, either by a path, by an endpoint or by name servers."
+                )
+            has_store = bool(known.keys() & {*_TARGETS})
             known |= {
                 name: value
                 for name, value in layer.items()
-                if name not in known and not (has_store and name in ("path", "endpoint"))
+                if name not in known and not (has_store and name in _TARGETS)
             }
         if "secret_key_file" in self.options:
             known.pop("secret_key", None)
         if "path" in known:
             known["path"] = local_path(known["path"])
+        if "namesrv" in known:
+            _refuse_without_meaning()
         if "endpoint" in known:
             # By default gRPC writes the reasons for failed connections to standard error.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         return Place(**known)
+
+
+def _refuse_without_meaning() -> None:
+    """Raise OptionError if the command that runs has no meaning on a cluster of RocketMQ."""
+    context = click.get_current_context(silent=True)
+    command = context.command_path.partition(" ")[2] if context else ""
+    if command and command not in _ON_ROCKETMQ:
+        raise OptionError(
+            f"`pyrocket {command}` does not support a cluster of Apache RocketMQ (--namesrv).",
+            remedy="Use RocketMQ's `mqadmin` to administer a cluster. Commands that read one:"
+            f" {', '.join(sorted(_ON_ROCKETMQ))}.",
+            code="OPTION_UNSUPPORTED",
+        )
 
 
 def _settings(file: str | None) -> Mapping[str, Any]:
@@ -112,6 +145,16 @@ _FLAGS = (
         "--endpoint",
         metavar="HOST:PORT",
         help="The store's broker, or name servers, instead of --path.",
+    ),
+    click.option(
+        "--namesrv",
+        metavar="HOST:PORT[;HOST:PORT]",
+        help="Name servers of a cluster of Apache RocketMQ, which is only read.",
+    ),
+    click.option(
+        "--broker-addresses",
+        metavar="NAME=HOST:PORT",
+        help="With --namesrv: brokers whose registered addresses cannot be reached from here.",
     ),
     click.option("--broker", metavar="NAME", help="One of the brokers that name servers know."),
     click.option("--tls", is_flag=True, help="Connect to the broker with TLS."),
