@@ -103,16 +103,17 @@ class DeliveryOptions:
         "brokerName",
         (SINK,),
         TEXT,
-        "With an `endpoint`: the name of the broker to which all rows are written. With name "
-        "servers, the default is the broker that the stream's checkpoint names, if it is a local "
-        "directory, and otherwise the broker whose name sorts first.",
+        "With an `endpoint` or `namesrv`: the name of the broker to which all rows are written. "
+        "With `namesrv`, the default is all brokers of the topic. With name servers in `endpoint`, "
+        "it is the broker that the stream's checkpoint names, if it is a local directory, and "
+        "otherwise the broker whose name sorts first.",
     ).field()
 
     def check(self, given: OptionReader) -> None:
         """Raise OptionError (OPTION_CONFLICT) if an option has no effect here."""
-        if self.broker_name and "endpoint" not in given:
+        if self.broker_name and "endpoint" not in given and "namesrv" not in given:
             raise conflict(
-                "Option 'brokerName' is given without 'endpoint'.",
+                "Option 'brokerName' is given without 'endpoint' and 'namesrv'.",
                 "Remove it: the directory of a store belongs to one broker.",
             )
         if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:

@@ -43,6 +43,16 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
     return SinkBatch(identity=transaction.app_id, target=options.topic, batch=transaction.version)
 
 
+def writer_of_task(batch: SinkBatch | None = None) -> str:
+    """Return what identifies this task of a batch write, or of a stream, also if it is repeated."""
+    context = TaskContext.get()
+    if context is None:
+        return ""
+    stream = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
+    written = (batch.identity,) if batch else stream
+    return "/".join(map(str, (*written, context.partitionId())))
+
+
 def agreed(batches: Iterable[SinkBatch], batch_id: int) -> SinkBatch:
     """Return the micro-batch of all tasks, with the earliest start time among them.
 

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyrocket import StoreConfig, check_topic_name
 from pyrocket.errors import (
     InvalidInputError,
@@ -129,6 +130,10 @@ def _begin(sink: SinkPlan, *, create: bool, recorded: str = "") -> str:
             retention.check(sink.target.describe(), opened.retention)
         if options.topic:
             _ensure_topic(opened, options)
+        timed = sink.columns.keys() & {"delay", "deliverTimestamp"}
+        if options.endpoint.name_servers and timed:  # RocketMQ 4 has none; tasks find this later.
+            none = {name: pa.array([], sink.columns[name].arrow) for name in timed}
+            opened.append(pa.record_batch({"body": pa.array([], pa.binary())} | none))
         return opened.store_id
     finally:
         opened.close(clean=False)
@@ -206,9 +211,9 @@ def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
         )
 
 
-def open_for_writing(sink: SinkPlan, flush: str = "manual") -> MessageSink:
+def open_for_writing(sink: SinkPlan, flush: str = "manual", writer: str = "") -> MessageSink:
     """Open the driver's store for appending; a missing store is an error."""
-    return _open(sink, staging=False, flush=flush)
+    return _open(sink, staging=False, flush=flush, writer=writer)
 
 
 def open_for_staging(sink: SinkPlan) -> MessageSink:
@@ -216,7 +221,7 @@ def open_for_staging(sink: SinkPlan) -> MessageSink:
     return _open(sink, staging=True, flush="manual")
 
 
-def _open(sink: SinkPlan, *, staging: bool, flush: str) -> MessageSink:
+def _open(sink: SinkPlan, *, staging: bool, flush: str, writer: str = "") -> MessageSink:
     options = sink.options
     config = StoreConfig(
         auto_create_topics=options.create_if_missing,
@@ -224,10 +229,11 @@ def _open(sink: SinkPlan, *, staging: bool, flush: str) -> MessageSink:
         timer_max_delay_ms=options.timer_max_delay_ms,
     )
     if sink.host != socket.gethostname():
-        return sink.target.open_sink(config=config, staging=staging)
+        return sink.target.open_sink(config=config, staging=staging, writer=writer)
     # This machine has the driver's mounts: a missing or different store means that it changed.
     try:
-        opened = sink.target.of_store(None).open_sink(config=config, staging=staging)
+        target = sink.target.of_store(None)
+        opened = target.open_sink(config=config, staging=staging, writer=writer)
     except StoreNotFoundError as error:
         raise store_changed(sink, sink.store, "there is no store") from error
     try:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE, FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.sink.batch_identity import batch_of_task
+from pyspark_pyrocket.sink.batch_identity import batch_of_task, batch_of_write, writer_of_task
 from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_writing, prepare_sink, settle_store
 from pyspark_pyrocket.sink.staged_writer import StagedStreamWriter, StagedWriter
 from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
@@ -60,11 +60,11 @@ class DirectWriter(DataSourceArrowWriter):
     """A batch write; rows are visible as soon as a task has appended them."""
 
     def __init__(self, sink: SinkPlan) -> None:
-        self._sink = sink
+        self._sink, self._batch = sink, batch_of_write(sink.options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append the rows of one task. They are durable on return, unless `flush=async`."""
-        return append_rows(self._sink, iterator)
+        return append_rows(self._sink, iterator, writer_of_task(self._batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Shut the store down cleanly, unless `flush=async` or another process is writing.
@@ -88,7 +88,7 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         self._sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return append_rows(self._sink, iterator)
+        return append_rows(self._sink, iterator, writer_of_task())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Record the store that the query writes to; the rows are visible already."""
@@ -101,8 +101,10 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: appended rows cannot be removed from a log."""
 
 
-def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
-    """Append the batches in order, each completely or not at all; an error names the row."""
+def append_rows(
+    sink: SinkPlan, batches: Iterator[pa.RecordBatch], writer: str = ""
+) -> RowsAppended:
+    """Append the batches in order; an error names the row. `writer` identifies the task."""
     freeze_imports()
     filled = with_rows(batches)
     if filled is None:
@@ -110,7 +112,8 @@ def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppend
     if not sink.store:
         sink = settle_store(sink, batch_of_task(sink.options.topic).batch)
     flush = sink.options.flush
-    store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
+    flush_of_store = "manual" if flush == FLUSH_TASK else flush
+    store = open_for_writing(sink, flush_of_store, writer)
     try:
         rows, left_out = send_rows(sink, filled, partial(_append, store), _outcome)
         if flush == FLUSH_TASK:

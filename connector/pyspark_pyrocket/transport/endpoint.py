@@ -99,7 +99,12 @@ class EndpointTarget:
         return self._checked(self._connect())
 
     def open_sink(
-        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
+        self,
+        *,
+        config: StoreConfig | None = None,
+        create: bool = False,
+        staging: bool = False,
+        writer: str = "",
     ) -> "EndpointSink":
         """Return a sink over the connection of this process; the broker always has a store."""
         return EndpointSink(self.open_source().client, config)

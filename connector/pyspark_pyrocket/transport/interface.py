@@ -128,7 +128,12 @@ class Target(Protocol):
         """Open a source, which the caller closes. Raises the same errors as `open_source`."""
 
     def open_sink(
-        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
+        self,
+        *,
+        config: StoreConfig | None = None,
+        create: bool = False,
+        staging: bool = False,
+        writer: str = "",
     ) -> "MessageSink":
         """Open a sink, which the caller closes.
 
@@ -137,6 +142,8 @@ class Target(Protocol):
                 `timer_max_delay_ms`; for a new store also `dir_mode` and `retention`.
             create: Whether a missing store is created.
             staging: Whether the sink only stages and discards, which needs no write lock.
+            writer: Identifies the task, also if it is repeated. A transport that does not drop
+                repeated rows gives them the same ids.
 
         Raises the same errors as `open_source`, and StoreLockedError.
         """

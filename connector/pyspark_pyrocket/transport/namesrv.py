@@ -8,23 +8,24 @@ import os
 import re
 import socket
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NoReturn
 
 from pyrocket import (
     RocketMQCluster,
+    RocketMQSink,
     RocketMQSource,
     Security,
     StoreConfig,
     Timeouts,
     is_system_topic,
 )
-from pyrocket.errors import OptionError, StoreNotSharedError, UnsupportedError
+from pyrocket.errors import StoreNotSharedError, UnsupportedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
 from pyspark_pyrocket.transport.endpoint import credentials_of
-from pyspark_pyrocket.transport.interface import Capability, MessageSink
+from pyspark_pyrocket.transport.interface import Capability
 
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
 """Process and name servers → the connections to the cluster."""
@@ -56,12 +57,28 @@ class _Named:
 
     Attributes:
         endpoint: The name servers, and the settings of calls.
+        topics: The topics that are planned or written; a task names the queues that it reads.
+        broker: The name of the only broker; empty for all.
+        store_id: The id of the only cluster that is opened; None for any.
+        waits: Whether servers that this process has never reached are awaited for as long as those
+            that restart.
     """
 
     endpoint: Endpoint
+    _: KW_ONLY
+    topics: tuple[str, ...] = ()
+    broker: str = ""
+    store_id: str | None = None
+    waits: bool = False
 
     capabilities = frozenset({Capability.GROUPS})
     directory = None
+
+    @property
+    def patience(self) -> float:
+        """How long a call waits for servers, in seconds."""
+        total = self.endpoint.timeout_ms / 1000
+        return total if self.waits else min(total, Timeouts.first)
 
     @property
     def options(self) -> dict[str, str]:
@@ -77,14 +94,28 @@ class _Named:
             cluster.close()
 
     def open_sink(
-        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
-    ) -> MessageSink:
-        """Raise OptionError: a cluster can only be read."""
-        raise OptionError(
-            "Writing to a cluster of RocketMQ is not supported yet.",
-            remedy="Write to a store with 'path' or 'endpoint'.",
-            code="OPTION_UNSUPPORTED",
+        self,
+        *,
+        config: StoreConfig | None = None,
+        create: bool = False,
+        staging: bool = False,
+        writer: str = "",
+    ) -> "NamesrvSink":
+        """Return a sink that sends to all brokers, or to that of the target."""
+        sink = NamesrvSink(
+            cluster_of(self.endpoint),
+            broker=self.broker,
+            topics=self.topics,
+            writer=writer,
+            seconds=self.patience,
         )
+        self.check_store(lambda: sink.store_id)
+        return sink
+
+    def check_store(self, found: Callable[[], str]) -> None:
+        """Raise StoreNotSharedError if the target is limited to another cluster."""
+        if self.store_id is not None and found() != self.store_id:
+            raise self.not_shared(f"it belongs to {found()}, not to {self.store_id}")
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
         return StoreNotSharedError(
@@ -101,16 +132,10 @@ class NamesrvTarget(_Named):
     Attributes:
         topics: The topics that the query names.
         pattern: The regular expression for the names of others; empty for none.
-        waits: Whether servers that this process has never reached are awaited for as long as those
-            that restart.
     """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    waits: bool = False
-
-    store_id = None
-    broker = ""
 
     def describe(self) -> str:
         return f"the cluster of RocketMQ at {';'.join(self.endpoint.name_servers)}"
@@ -143,9 +168,7 @@ class NamesrvTarget(_Named):
         cluster: RocketMQCluster,
         opened: "Callable[[NamesrvBrokerTarget, RocketMQCluster], NamesrvBrokerSource]",
     ) -> "NamesrvSource":
-        total = self.endpoint.timeout_ms / 1000
-        patience = total if self.waits else min(total, Timeouts.first)
-        topics = self.topics
+        patience, topics = self.patience, self.topics
         if self.pattern:
             names = cluster.topic_names(patience)
             topics = tuple(
@@ -156,11 +179,11 @@ class NamesrvTarget(_Named):
         routes = cluster.routes(topics, patience)
 
         def source_of(name: str) -> NamesrvBrokerSource:
-            target = NamesrvBrokerTarget(self.endpoint, name, topics)
+            target = NamesrvBrokerTarget(self.endpoint, name, topics=topics)
             return opened(target, cluster)
 
         def found(name: str) -> NamesrvBrokerSource:
-            cluster.broker(name, total)
+            cluster.broker(name, self.endpoint.timeout_ms / 1000)
             return source_of(name)
 
         brokers = {name for route in routes.values() for name in route.queues}
@@ -171,21 +194,14 @@ class NamesrvTarget(_Named):
 
 @dataclass(frozen=True)
 class NamesrvBrokerTarget(_Named):
-    """One broker of a cluster, from which tasks read.
-
-    Attributes:
-        broker: The name of the broker.
-        topics: The topics that are planned; a task names the queues that it reads.
-        store_id: The id of the only cluster that is opened; None for any.
-    """
+    """One broker of a cluster, from which tasks read, or all brokers, to which they write."""
 
     broker: str = ""
-    topics: tuple[str, ...] = ()
-    store_id: str | None = None
 
     def describe(self) -> str:
         servers = ";".join(self.endpoint.name_servers)
-        return f"the broker {self.broker} of the cluster of RocketMQ at {servers}"
+        broker = f"the broker {self.broker} of " if self.broker else ""
+        return f"{broker}the cluster of RocketMQ at {servers}"
 
     def of_store(self, store_id: str | None) -> "NamesrvBrokerTarget":
         return replace(self, store_id=store_id)
@@ -194,8 +210,8 @@ class NamesrvBrokerTarget(_Named):
         return replace(self, broker=name) if name else self
 
     def waiting(self) -> "NamesrvBrokerTarget":
-        """Return this target, which always waits."""
-        return self
+        """Return the target of a sink that waits; a source always does."""
+        return replace(self, waits=True)
 
     def open_source(self) -> "NamesrvBrokerSource":
         return self.source_in(cluster_of(self.endpoint))
@@ -216,10 +232,7 @@ class NamesrvBrokerTarget(_Named):
     def new_source_in(self, cluster: RocketMQCluster) -> "NamesrvBrokerSource":
         """Return a new source. Raises StoreNotSharedError."""
         source = NamesrvBrokerSource(self, cluster)
-        if self.store_id is not None:
-            found = source.identities()[self.broker].store
-            if found != self.store_id:
-                raise self.not_shared(f"it belongs to {found}, not to {self.store_id}")
+        self.check_store(lambda: source.identities()[self.broker].store)
         return source
 
 
@@ -269,3 +282,9 @@ class NamesrvBrokerSource(RocketMQSource):
 
     locate = slices_at = _refused(Capability.LOOKUP)
     plan_view = read_view = _refused(Capability.VIEWS)
+
+
+class NamesrvSink(RocketMQSink):
+    """Sends rows at least once to a cluster."""
+
+    stage = publish = discard = _refused(Capability.EXACTLY_ONCE)

@@ -104,7 +104,12 @@ class PathTarget:
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
-        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
+        self,
+        *,
+        config: StoreConfig | None = None,
+        create: bool = False,
+        staging: bool = False,
+        writer: str = "",
     ) -> "PathSink":
         """Open the store for writing, or for reading if staging, which changes no shared file."""
 

@@ -9,6 +9,7 @@ from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
 
@@ -36,7 +37,7 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
         return PathTarget(options.path)
     try:
         from pyspark_pyrocket.transport.cluster import server_target
-        from pyspark_pyrocket.transport.namesrv import NamesrvTarget
+        from pyspark_pyrocket.transport.namesrv import NamesrvBrokerTarget, NamesrvTarget
     except ModuleNotFoundError as error:
         raise OptionError(
             f"Option {option!r} needs {error.name}, which is not installed here.",
@@ -45,9 +46,12 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
             code="OPTION_UNSUPPORTED",
         ) from None
 
-    if isinstance(options, ReadOptions) and options.endpoint.name_servers:
-        asked = options.subscription
-        return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
+    if options.endpoint.name_servers:
+        if isinstance(options, ReadOptions):
+            asked = options.subscription
+            return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
+        topic = options.topic if isinstance(options, WriteOptions) else ""
+        return NamesrvBrokerTarget(options.endpoint, topics=(topic,), waits=waits)
     return server_target(options.endpoint, waits=waits)
 
 

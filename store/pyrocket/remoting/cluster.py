@@ -3,20 +3,20 @@
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
-from pyrocket.errors import BrokerBusyError, TransportError
+from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.name_servers import ROUTE_S, NameServers
-from pyrocket.remoting.routes import BrokerAddresses, TopicRouteData
+from pyrocket.remoting.routes import MASTER, BrokerAddresses, TopicRouteData
 from pyrocket.remoting.security import Security
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
-_MASTER = 0
 
 _Value = TypeVar("_Value")
 
@@ -77,6 +77,16 @@ class RocketMQCluster:
         """Forget the route of a topic that a broker does not have."""
         self._names.forget(topic)
 
+    def not_found(self, topic: str, seconds: float) -> TopicNotFoundError:
+        """Return the error about a topic without a route; it names a similar one."""
+        near = get_close_matches(topic, self.topic_names(seconds), 1)
+        return TopicNotFoundError(
+            f"there is no topic {topic!r}, or no live broker has it.",
+            remedy=f"Did you mean {near[0]!r}?"
+            if near
+            else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
+        )
+
     def first_broker(self, seconds: float) -> str:
         """Return the first name of a live broker. Raises TransportError if there is none."""
 
@@ -115,7 +125,7 @@ class RocketMQCluster:
     def pool(self, name: str, seconds: float) -> ConnectionPool:
         """Return the connections to the master of a broker. Raises TransportError."""
         broker = self.broker(name, seconds)
-        address = broker.addresses.get(_MASTER)
+        address = broker.addresses.get(MASTER)
         if address is None:
             self.lost(name)
             raise TransportError(

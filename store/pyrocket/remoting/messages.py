@@ -158,7 +158,7 @@ class SendAnswer:
 def send(
     topic: str,
     queue_id: int,
-    body: bytes,
+    body: bytes | memoryview,
     *,
     group: str,
     born_ms: int,
@@ -190,6 +190,12 @@ def send(
         ),
         has_code(*SEND_STATUS),
     )
+
+
+def version_of() -> ServerCall[int]:
+    """Ask a broker for its version in `MQVersion`, which every answer has, also a refusal."""
+    request = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": ""})
+    return ServerCall("its version", request, lambda answer: answer.version, lambda answer: True)
 
 
 def write_topic(topic: TopicConfig) -> ServerCall[None]:

@@ -1,0 +1,267 @@
+"""Sends rows to the topics of a cluster of RocketMQ."""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pyrocket.base.clock import system_clock
+from pyrocket.engine.message_encoder import by_topic, name_row, route
+from pyrocket.errors import (
+    BrokerBusyError,
+    InvalidInputError,
+    MessageError,
+    PyrocketError,
+    StoreUnavailableError,
+    TransportError,
+    UnsupportedError,
+)
+from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
+from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.messages import SendAnswer, version_of
+from pyrocket.values.admin import TopicConfig
+from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_FIND_S = 1.0
+"""How long a broker is looked for before its rows are sent to others."""
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
+_FIRST_WITH_TIMERS = 413
+"""RocketMQ 5.0.0 in `MQVersion`."""
+
+_Waiting = dict[MessageQueue, deque[OutgoingRows]]
+_log = logging.getLogger(__name__)
+
+
+class RocketMQSink:
+    """Sends rows at least once. Must be used by one thread only.
+
+    A request without answer is repeated, so that its messages can be stored twice. They have the
+    same ids then, and so have the rows of a task that is repeated with the same `writer`.
+    """
+
+    retention = None
+
+    def __init__(
+        self,
+        cluster: RocketMQCluster,
+        *,
+        broker: str = "",
+        topics: Sequence[str] = (),
+        writer: str = "",
+        seconds: float = 30.0,
+    ) -> None:
+        """Connect when it is first used.
+
+        broker: The only broker to which rows are sent; empty for all brokers of a topic.
+        topics: Topics that are written; the cluster is that of the first one.
+        writer: Identifies the task; by default, no other sink has the same.
+        seconds: How long requests are repeated.
+        """
+        self._cluster, self._broker, self._topics = cluster, broker, topics
+        self._writer, self._seconds = writer or uuid4().hex, seconds
+        self._rows = 0
+        self._known: dict[str, list[MessageQueue]] = {}
+        self._status = SendStatus.SEND_OK
+
+    def within(self, seconds: float) -> "Self":
+        """Return a sink of the same cluster whose requests are repeated for this time."""
+        limited = copy(self)
+        limited._seconds = seconds
+        return limited
+
+    @property
+    def store_id(self) -> str:
+        """The name of the cluster as the id of a store."""
+        routes = self._cluster.routes(self._topics[:1], self._seconds)
+        brokers = sorted(name for found in routes.values() for name in found.brokers)
+        name = self._broker or (brokers or [self._cluster.first_broker(self._seconds)])[0]
+        return f"rocketmq:{self._cluster.broker(name, self._seconds).cluster}"
+
+    def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
+        """Return a topic with all queues that can be written. None is created.
+
+        Raises TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
+        """
+        count = len(self._queues(topic))
+        return TopicConfig(topic, count, count)
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        topic: str | None = None,
+        first_queue: int | None = None,
+        repeat_id: str = "",
+    ) -> AppendResult:
+        """Send all rows; after an error, some may be stored. All are checked before any is sent.
+
+        A queue id is the position among the queues of all brokers, by broker and id.
+        """
+        columns = check_send_batch(batch)
+        if columns.delay is not None or columns.deliver_at is not None:
+            self._check_timers()
+        if not len(columns):
+            return AppendResult(0, 0, 0)
+        first = random.randrange(1024) if first_queue is None else first_queue
+        parts = by_topic(batch, topic)
+        topics = batch.column("topic") if topic is None else None
+        ids, waiting = message_ids(self._writer, self._rows, columns, topics), _Waiting()
+        for name, rows in parts:
+            part = columns if rows is None else columns.take(rows)
+            queues = self._queues(name)
+            try:
+                queue_ids = route(part, name, len(queues), first)
+                own = ids if rows is None else ids.take(rows)
+                for at, outgoing in outgoing_rows(part, own, queue_ids, system_clock()):
+                    waiting.setdefault(queues[at], deque()).append(outgoing)
+            except MessageError as error:
+                raise name_row(error, rows) from None
+        size = sum(each.body.nbytes for queue in waiting.values() for each in queue)
+        self._send(waiting)
+        self._rows += len(columns)
+        return AppendResult(len(columns), size, 0, self._status)
+
+    def flush(self) -> None:
+        """Do nothing: brokers flush as they are configured."""
+
+    def close(self, *, clean: bool = True) -> None:
+        """Do nothing: the connections belong to the cluster."""
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues to which messages of a topic can be sent, in the order of Java."""
+        if topic not in self._known:
+            found = self._cluster.routes([topic], self._seconds).get(topic)
+            if found is None:
+                raise self._cluster.not_found(topic, self._seconds)
+            queues = [
+                MessageQueue(topic, broker, queue_id)
+                for broker, count in found.write_queues.items()
+                for queue_id in range(count)
+                if self._broker in ("", broker)
+            ]
+            if not queues:
+                raise MessageError(
+                    f"no queue of the topic {topic!r} can be written at"
+                    f" {self._broker or 'any broker'}.",
+                    remedy="Start the master of its broker, or permit writing: `mqadmin"
+                    " updateTopicPerm -n NAMESRV -c CLUSTER -t TOPIC -p 6`.",
+                    code="TOPIC_NOT_WRITABLE",
+                )
+            self._known[topic] = queues
+        return self._known[topic]
+
+    def _check_timers(self) -> None:
+        """Raise UnsupportedError if the brokers have no due times, as RocketMQ 4."""
+        name = self._broker or self._cluster.first_broker(self._seconds)
+        (version,) = self._cluster.ask(name, [version_of()], self._seconds)
+        if version < _FIRST_WITH_TIMERS:
+            raise UnsupportedError(
+                f"the broker {name} has RocketMQ 4, which has no columns delay and"
+                " deliverTimestamp.",
+                remedy="Use the column delayLevel, or RocketMQ 5.",
+                code="UNSUPPORTED_DELAY",
+            )
+
+    def _send(self, waiting: _Waiting) -> None:
+        """Send all rows, one request at a time to each queue, so that a queue keeps their order.
+
+        Rows that failed are sent again; if they do not have to stay in their queue, to another
+        broker. Raises the error of rows that fail until `seconds` have passed.
+        """
+        end, pause = None, _FIRST_PAUSE_S
+        while waiting:
+            failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
+            for queue in [queue for queue in waiting if queue not in failed]:
+                waiting[queue].popleft()
+                if not waiting[queue]:
+                    del waiting[queue]
+            if not failed:
+                end, pause = None, _FIRST_PAUSE_S
+                continue
+            end = end or time.monotonic() + self._seconds
+            for error in failed.values():
+                is_final = not isinstance(error, TransportError | BrokerBusyError)
+                if is_final or time.monotonic() + pause > end:
+                    raise _in_part(error)
+            self._move(waiting, failed)
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def _move(self, waiting: _Waiting, failed: Mapping[MessageQueue, PyrocketError]) -> None:
+        """Move the free rows of failed queues to queues of brokers that have not failed."""
+        brokers = {queue.broker for queue in failed}
+        for queue in failed:
+            others = [each for each in self._queues(queue.topic) if each.broker not in brokers]
+            for rows in [rows for rows in waiting[queue] if rows.is_free and others]:
+                waiting[queue].remove(rows)
+                waiting.setdefault(random.choice(others), deque()).append(rows)
+            if not waiting[queue]:
+                del waiting[queue]
+
+    def _flight(
+        self, first: Mapping[MessageQueue, OutgoingRows]
+    ) -> dict[MessageQueue, PyrocketError]:
+        """Send rows to queues, all at once, and return the errors of those that failed."""
+        failed: dict[MessageQueue, PyrocketError] = {}
+        now_ms, flights = system_clock(), []
+        with ExitStack() as stack:
+            for broker in {queue.broker: None for queue in first}:
+                calls = {q: rows.call(q, now_ms) for q, rows in first.items() if q.broker == broker}
+                with self._failing(broker, calls, failed):
+                    pool = self._cluster.pool(broker, _FIND_S)
+                    connection = stack.enter_context(pool.connection())
+                    requests = [call.request for call in calls.values()]
+                    numbers = connection.send(requests, ATTEMPT_S)
+                    flights.append(
+                        (broker, calls, connection, dict(zip(numbers, calls, strict=True)))
+                    )
+            for broker, awaited, connection, queues in flights:
+                with self._failing(broker, awaited, failed):
+                    while awaited:
+                        answer = connection.receive(ATTEMPT_S)
+                        queue = queues[answer.opaque]
+                        try:
+                            self._note(awaited.pop(queue).value(answer, connection.place))
+                        except PyrocketError as error:
+                            failed[queue] = error
+        return failed
+
+    @contextmanager
+    def _failing(
+        self,
+        broker: str,
+        awaited: Mapping[MessageQueue, object],
+        failed: dict[MessageQueue, PyrocketError],
+    ) -> Iterator[None]:
+        """Record the error of a connection for all requests that have no answer."""
+        try:
+            yield
+        except TransportError as error:
+            self._cluster.lost(broker)
+            failed.update(dict.fromkeys(awaited, error))
+
+    def _note(self, answer: SendAnswer) -> None:
+        """Log the first answer whose messages are stored, but not flushed or copied in time."""
+        if answer.status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
+            self._status = answer.status
+            _log.warning("messages are stored, and may be lost with a broker: %s", answer.status)
+
+
+def _in_part(error: PyrocketError) -> PyrocketError:
+    """Return the error of a broker, which is not one about rows of which none were sent."""
+    if not isinstance(error, InvalidInputError):
+        return error
+    message = f"{error.message} Other rows may be stored."
+    return StoreUnavailableError(message, remedy=error.remedy, code=error.code)
