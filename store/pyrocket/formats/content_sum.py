@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes
-from pyrocket.formats.checksum import adler32
+from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes, views_of_values
+from pyrocket.formats.checksum import adler32, crc32
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.values.sink import ContentSum
 
@@ -52,8 +52,11 @@ def content_sum(
 
 def row_sums(columns: SendColumns, topics: pa.StringArray | None) -> npt.NDArray[np.uint64]:
     """Return a checksum of each row, of 64 bits: two different ones of its body, and attributes."""
-    rows = crc32_of_values(columns.body).astype(np.uint64)
-    rows |= crc32_of_values(columns.body, adler32).astype(np.uint64) << _SHIFT
+    bodies = [*views_of_values(columns.body)]
+    rows, others = (
+        np.fromiter(map(checksum, bodies), np.uint64, len(bodies)) for checksum in (crc32, adler32)
+    )
+    rows |= others << _SHIFT
     attributes = _attributes(columns, topics)
     return rows if attributes is None else rows ^ _spread(attributes)
 

@@ -39,7 +39,9 @@ PRODUCER_GROUP = "pyrocket"
 
 _HEAD = np.dtype([(name, ">i4") for name in ("size", "magic", "crc", "flag", "body_length")])
 _ITEM_BYTES = _HEAD.itemsize + 2
-_ID_BYTES = 24
+_ID = np.dtype(
+    [("writer", "V6"), ("row", ">u4"), ("time", "V4"), ("sum", ">u8"), ("length", ">u2")]
+)
 
 
 def message_ids(
@@ -54,19 +56,12 @@ def message_ids(
     content. Bytes 10 to 13 are 0: RocketMQ's tools take them for a time, and then search from the
     start of the month (`MessageClientIDSetter.getNearlyTimeFromID`).
     """
-    sums, lengths = row_sums(columns, topics), pc.binary_length(columns.body).to_numpy()
     begin = sha256(writer.encode()).digest()
-    numbers = np.arange(first_row, first_row + len(columns)) + int.from_bytes(begin[6:10], "big")
-    rows = np.zeros((len(columns), _ID_BYTES), np.uint8)
-    rows[:, :6] = np.frombuffer(begin, np.uint8, 6)
-    rows[:, 6:10] = _bytes_of(numbers, ">u4")
-    rows[:, 14:22] = _bytes_of(sums, ">u8")
-    rows[:, 22:] = _bytes_of(lengths, ">u2")
-    return hex_column(rows)
-
-
-def _bytes_of(numbers: npt.NDArray[np.generic], kind: str) -> npt.NDArray[np.uint8]:
-    return numbers.astype(kind).view(np.uint8).reshape(len(numbers), -1)
+    ids = np.zeros(len(columns), _ID)
+    ids["writer"] = np.frombuffer(begin, "V6", 1)
+    ids["row"] = np.arange(len(columns)) + (int.from_bytes(begin[6:10], "big") + first_row)
+    ids["sum"], ids["length"] = row_sums(columns, topics), pc.binary_length(columns.body)
+    return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,10 +3,11 @@
 import logging
 import random
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import ChainMap, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,7 +27,8 @@ from pyrocket.errors import (
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
 from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
-from pyrocket.remoting.messages import SendAnswer, version_of
+from pyrocket.remoting.codes import error_of
+from pyrocket.remoting.messages import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
 
@@ -40,7 +42,11 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
 _FIRST_WITH_TIMERS = 413
 """RocketMQ 5.0.0 in `MQVersion`."""
 
+_PASSING = TransportError, BrokerBusyError
+"""Errors after which rows are sent again."""
+
 _Waiting = dict[MessageQueue, deque[OutgoingRows]]
+_Failed = dict[MessageQueue, PyrocketError]
 _log = logging.getLogger(__name__)
 
 
@@ -180,7 +186,7 @@ class RocketMQSink:
         Rows that failed are sent again; if they do not have to stay in their queue, to another
         broker. Raises the error of rows that fail until `seconds` have passed.
         """
-        end, pause = None, _FIRST_PAUSE_S
+        end, pause = 0.0, _FIRST_PAUSE_S
         while waiting:
             failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
             for queue in [queue for queue in waiting if queue not in failed]:
@@ -188,75 +194,65 @@ class RocketMQSink:
                 if not waiting[queue]:
                     del waiting[queue]
             if not failed:
-                end, pause = None, _FIRST_PAUSE_S
+                end, pause = 0.0, _FIRST_PAUSE_S
                 continue
             end = end or time.monotonic() + self._seconds
             for error in failed.values():
-                is_final = not isinstance(error, TransportError | BrokerBusyError)
-                if is_final or time.monotonic() + pause > end:
+                if time.monotonic() + pause > end or not isinstance(error, _PASSING):
                     raise _in_part(error)
             self._move(waiting, failed)
             time.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_S)
 
-    def _move(self, waiting: _Waiting, failed: Mapping[MessageQueue, PyrocketError]) -> None:
+    def _move(self, waiting: _Waiting, failed: _Failed) -> None:
         """Move the free rows of failed queues to queues of brokers that have not failed."""
         brokers = {queue.broker for queue in failed}
         for queue in failed:
             others = [each for each in self._queues(queue.topic) if each.broker not in brokers]
-            for rows in [rows for rows in waiting[queue] if rows.is_free and others]:
-                waiting[queue].remove(rows)
-                waiting.setdefault(random.choice(others), deque()).append(rows)
-            if not waiting[queue]:
-                del waiting[queue]
+            rows = waiting.pop(queue)
+            bound = deque(each for each in rows if not (each.is_free and others))
+            if bound:
+                waiting[queue] = bound
+            for each in rows if others else ():
+                if each.is_free:
+                    waiting.setdefault(random.choice(others), deque()).append(each)
 
-    def _flight(
-        self, first: Mapping[MessageQueue, OutgoingRows]
-    ) -> dict[MessageQueue, PyrocketError]:
+    def _flight(self, first: Mapping[MessageQueue, OutgoingRows]) -> _Failed:
         """Send rows to queues, all at once, and return the errors of those that failed."""
-        failed: dict[MessageQueue, PyrocketError] = {}
-        now_ms, flights = system_clock(), []
-        with ExitStack() as stack:
-            for broker in {queue.broker: None for queue in first}:
-                calls = {q: rows.call(q, now_ms) for q, rows in first.items() if q.broker == broker}
-                with self._failing(broker, calls, failed):
-                    pool = self._cluster.pool(broker, _FIND_S)
-                    connection = stack.enter_context(pool.connection())
-                    requests = [call.request for call in calls.values()]
-                    numbers = connection.send(requests, ATTEMPT_S)
-                    flights.append(
-                        (broker, calls, connection, dict(zip(numbers, calls, strict=True)))
-                    )
-            for broker, awaited, connection, queues in flights:
-                with self._failing(broker, awaited, failed):
-                    while awaited:
-                        answer = connection.receive(ATTEMPT_S)
-                        queue = queues[answer.opaque]
-                        try:
-                            self._note(awaited.pop(queue).value(answer, connection.place))
-                        except PyrocketError as error:
-                            failed[queue] = error
-        return failed
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in first:
+            by_broker.setdefault(queue.broker, []).append(queue)
+        sent = partial(self._sent, first)
+        if len(by_broker) == 1:
+            return sent(*by_broker.values())
+        with ThreadPoolExecutor(len(by_broker), "pyrocket-sends") as pool:
+            return dict(ChainMap(*pool.map(sent, by_broker.values())))
 
-    @contextmanager
-    def _failing(
-        self,
-        broker: str,
-        awaited: Mapping[MessageQueue, object],
-        failed: dict[MessageQueue, PyrocketError],
-    ) -> Iterator[None]:
-        """Record the error of a connection for all requests that have no answer."""
+    def _sent(
+        self, first: Mapping[MessageQueue, OutgoingRows], queues: Sequence[MessageQueue]
+    ) -> _Failed:
+        """Send rows to queues of one broker."""
+        broker, now_ms = queues[0].broker, system_clock()
+        calls = [first[queue].call(queue, now_ms) for queue in queues]
         try:
-            yield
+            pool = self._cluster.pool(broker, _FIND_S)
+            answers = pool.exchange([call.request for call in calls], ATTEMPT_S)
         except TransportError as error:
             self._cluster.lost(broker)
-            failed.update(dict.fromkeys(awaited, error))
+            return dict.fromkeys(queues, error)
+        failed: _Failed = {}
+        for queue, call, answer in zip(queues, calls, answers, strict=True):
+            if call.accepts(answer):
+                self._note(call.value(answer, pool.place).status)
+            else:
+                failed[queue] = error_of(answer, call.asked, pool.place)
+        return failed
 
-    def _note(self, answer: SendAnswer) -> None:
+    def _note(self, status: SendStatus) -> None:
         """Log the first answer whose messages are stored, but not flushed or copied in time."""
-        if answer.status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
-            self._status = answer.status
-            _log.warning("messages are stored, and may be lost with a broker: %s", answer.status)
+        if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
+            self._status = status
+            _log.warning("messages are stored, and may be lost with a broker: %s", status)
 
 
 def _in_part(error: PyrocketError) -> PyrocketError:
