@@ -236,7 +236,8 @@ class RocketMQSink:
         calls = [first[queue].call(queue, now_ms) for queue in queues]
         try:
             pool = self._cluster.pool(broker, _FIND_S)
-            answers = pool.exchange([call.request for call in calls], ATTEMPT_S)
+            seconds = min(self._seconds, ATTEMPT_S)
+            answers = pool.exchange([call.request for call in calls], seconds)
         except TransportError as error:
             self._cluster.lost(broker)
             return dict.fromkeys(queues, error)
