@@ -5,7 +5,8 @@ Spark passes both to the tasks. A batch write is identified by the options txnAp
 Spark's local properties are the same for every write in a foreachBatch, so they are not used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count, repeat
 from uuid import uuid4
 
 from pyrocket import SinkBatch
@@ -43,14 +44,16 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
     return SinkBatch(identity=transaction.app_id, target=options.topic, batch=transaction.version)
 
 
-def writer_of_task(batch: SinkBatch | None = None) -> str:
-    """Return what identifies this task of a batch write, or of a stream, also if it is repeated."""
+def append_ids(write: str = "") -> Iterator[str]:
+    """Yield the ids of the appends of this task: the same ones if it is repeated.
+
+    write: Identifies a batch write; a stream is identified by its query and its micro-batch.
+    """
     context = TaskContext.get()
     if context is None:
-        return ""
-    stream = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
-    written = (batch.identity,) if batch else stream
-    return "/".join(map(str, (*written, context.partitionId())))
+        return repeat("")
+    task = write or "/".join(str(context.getLocalProperty(name)) for name in (_QUERY, _BATCH))
+    return (f"{task}/{context.partitionId()}/{number}" for number in count())
 
 
 def agreed(batches: Iterable[SinkBatch], batch_id: int) -> SinkBatch:

@@ -211,9 +211,9 @@ def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
         )
 
 
-def open_for_writing(sink: SinkPlan, flush: str = "manual", writer: str = "") -> MessageSink:
+def open_for_writing(sink: SinkPlan, flush: str = "manual") -> MessageSink:
     """Open the driver's store for appending; a missing store is an error."""
-    return _open(sink, staging=False, flush=flush, writer=writer)
+    return _open(sink, staging=False, flush=flush)
 
 
 def open_for_staging(sink: SinkPlan) -> MessageSink:
@@ -221,7 +221,7 @@ def open_for_staging(sink: SinkPlan) -> MessageSink:
     return _open(sink, staging=True, flush="manual")
 
 
-def _open(sink: SinkPlan, *, staging: bool, flush: str, writer: str = "") -> MessageSink:
+def _open(sink: SinkPlan, *, staging: bool, flush: str) -> MessageSink:
     options = sink.options
     config = StoreConfig(
         auto_create_topics=options.create_if_missing,
@@ -229,11 +229,10 @@ def _open(sink: SinkPlan, *, staging: bool, flush: str, writer: str = "") -> Mes
         timer_max_delay_ms=options.timer_max_delay_ms,
     )
     if sink.host != socket.gethostname():
-        return sink.target.open_sink(config=config, staging=staging, writer=writer)
+        return sink.target.open_sink(config=config, staging=staging)
     # This machine has the driver's mounts: a missing or different store means that it changed.
     try:
-        target = sink.target.of_store(None)
-        opened = target.open_sink(config=config, staging=staging, writer=writer)
+        opened = sink.target.of_store(None).open_sink(config=config, staging=staging)
     except StoreNotFoundError as error:
         raise store_changed(sink, sink.store, "there is no store") from error
     try:

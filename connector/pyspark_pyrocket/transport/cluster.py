@@ -113,12 +113,7 @@ class ClusterTarget:
         return self._opened(EndpointTarget.open_own_source)
 
     def open_sink(
-        self,
-        *,
-        config: StoreConfig | None = None,
-        create: bool = False,
-        staging: bool = False,
-        writer: str = "",
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> EndpointSink:
         """Return the sink of the first broker."""
         return self.of_broker("").open_sink(config=config, create=create, staging=staging)

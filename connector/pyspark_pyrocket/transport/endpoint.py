@@ -99,12 +99,7 @@ class EndpointTarget:
         return self._checked(self._connect())
 
     def open_sink(
-        self,
-        *,
-        config: StoreConfig | None = None,
-        create: bool = False,
-        staging: bool = False,
-        writer: str = "",
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "EndpointSink":
         """Return a sink over the connection of this process; the broker always has a store."""
         return EndpointSink(self.open_source().client, config)

@@ -128,12 +128,7 @@ class Target(Protocol):
         """Open a source, which the caller closes. Raises the same errors as `open_source`."""
 
     def open_sink(
-        self,
-        *,
-        config: StoreConfig | None = None,
-        create: bool = False,
-        staging: bool = False,
-        writer: str = "",
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "MessageSink":
         """Open a sink, which the caller closes.
 
@@ -142,8 +137,6 @@ class Target(Protocol):
                 `timer_max_delay_ms`; for a new store also `dir_mode` and `retention`.
             create: Whether a missing store is created.
             staging: Whether the sink only stages and discards, which needs no write lock.
-            writer: Identifies the task, also if it is repeated. A transport that does not drop
-                repeated rows gives them the same ids.
 
         Raises the same errors as `open_source`, and StoreLockedError.
         """
@@ -318,7 +311,8 @@ class MessageSink(Protocol):
             first_queue: The queue of the first row that has neither a queue nor a sharding key; the
                 other such rows use the next queues in turn. None: a random queue.
             repeat_id: Identifies the append: a second one with the same id appends nothing and
-                returns the first result. If empty, every call appends.
+                returns the first result. If empty, every call appends. A sink without exactly-once
+                writes appends again, with the same message ids.
         """
 
     def flush(self) -> None:

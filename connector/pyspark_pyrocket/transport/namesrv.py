@@ -94,21 +94,11 @@ class _Named:
             cluster.close()
 
     def open_sink(
-        self,
-        *,
-        config: StoreConfig | None = None,
-        create: bool = False,
-        staging: bool = False,
-        writer: str = "",
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "NamesrvSink":
         """Return a sink that sends to all brokers, or to that of the target."""
-        sink = NamesrvSink(
-            cluster_of(self.endpoint),
-            broker=self.broker,
-            topics=self.topics,
-            writer=writer,
-            seconds=self.patience,
-        )
+        cluster = cluster_of(self.endpoint)
+        sink = NamesrvSink(cluster, self.topics, broker=self.broker, seconds=self.patience)
         self.check_store(lambda: sink.store_id)
         return sink
 

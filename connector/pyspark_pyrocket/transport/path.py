@@ -104,12 +104,7 @@ class PathTarget:
         return self._checked(lambda: PathSource(Store.open(self.path, read_only=True)))
 
     def open_sink(
-        self,
-        *,
-        config: StoreConfig | None = None,
-        create: bool = False,
-        staging: bool = False,
-        writer: str = "",
+        self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "PathSink":
         """Open the store for writing, or for reading if staging, which changes no shared file."""
 

@@ -40,26 +40,23 @@ PRODUCER_GROUP = "pyrocket"
 _HEAD = np.dtype([(name, ">i4") for name in ("size", "magic", "crc", "flag", "body_length")])
 _ITEM_BYTES = _HEAD.itemsize + 2
 _ID = np.dtype(
-    [("writer", "V6"), ("row", ">u4"), ("time", "V4"), ("sum", ">u8"), ("length", ">u2")]
+    [("append", "V6"), ("row", ">u4"), ("time", "V4"), ("sum", ">u8"), ("length", ">u2")]
 )
 
 
-def message_ids(
-    writer: str, first_row: int, columns: SendColumns, topics: pa.StringArray | None
-) -> pa.StringArray:
-    """Return ids that are the same for the same rows of a task that is repeated, only for these.
+def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None) -> pa.StringArray:
+    """Return ids that the same rows get again if an append is repeated, and other rows do not.
 
-    writer: Identifies the task. `first_row` is the number of its rows before these.
-    topics: The topic column, if any.
+    append: Identifies the append. `topics` is the topic column, if any.
 
-    Bytes 0 to 9 are a hash of the writer, to which the row is added; 14 to 23 are checksums of the
+    Bytes 0 to 9 are a hash of the append, to which the row is added; 14 to 23 are checksums of the
     content. Bytes 10 to 13 are 0: RocketMQ's tools take them for a time, and then search from the
     start of the month (`MessageClientIDSetter.getNearlyTimeFromID`).
     """
-    begin = sha256(writer.encode()).digest()
+    begin = sha256(append.encode()).digest()
     ids = np.zeros(len(columns), _ID)
-    ids["writer"] = np.frombuffer(begin, "V6", 1)
-    ids["row"] = np.arange(len(columns)) + (int.from_bytes(begin[6:10], "big") + first_row)
+    ids["append"] = np.frombuffer(begin, "V6", 1)
+    ids["row"] = np.arange(len(columns)) + int.from_bytes(begin[6:10], "big")
     ids["sum"], ids["length"] = row_sums(columns, topics), pc.binary_length(columns.body)
     return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
 

@@ -54,7 +54,7 @@ class RocketMQSink:
     """Sends rows at least once. Must be used by one thread only.
 
     A request without answer is repeated, so that its messages can be stored twice. They have the
-    same ids then, and so have the rows of a task that is repeated with the same `writer`.
+    same ids then, and so have the rows of an append that is repeated with its `repeat_id`.
     """
 
     retention = None
@@ -62,22 +62,19 @@ class RocketMQSink:
     def __init__(
         self,
         cluster: RocketMQCluster,
+        topics: Sequence[str] = (),
         *,
         broker: str = "",
-        topics: Sequence[str] = (),
-        writer: str = "",
         seconds: float = 30.0,
     ) -> None:
         """Connect when it is first used.
 
-        broker: The only broker to which rows are sent; empty for all brokers of a topic.
         topics: Topics that are written; the cluster is that of the first one.
-        writer: Identifies the task; by default, no other sink has the same.
+        broker: The only broker to which rows are sent; empty for all brokers of a topic.
         seconds: How long requests are repeated.
         """
-        self._cluster, self._broker, self._topics = cluster, broker, topics
-        self._writer, self._seconds = writer or uuid4().hex, seconds
-        self._rows = 0
+        self._cluster, self._topics = cluster, topics
+        self._broker, self._seconds = broker, seconds
         self._known: dict[str, list[MessageQueue]] = {}
         self._status = SendStatus.SEND_OK
 
@@ -123,7 +120,8 @@ class RocketMQSink:
         first = random.randrange(1024) if first_queue is None else first_queue
         parts = by_topic(batch, topic)
         topics = batch.column("topic") if topic is None else None
-        ids, waiting = message_ids(self._writer, self._rows, columns, topics), _Waiting()
+        ids = message_ids(repeat_id or uuid4().hex, columns, topics)
+        waiting: _Waiting = {}
         for name, rows in parts:
             part = columns if rows is None else columns.take(rows)
             queues = self._queues(name)
@@ -136,7 +134,6 @@ class RocketMQSink:
                 raise name_row(error, rows) from None
         size = sum(each.body.nbytes for queue in waiting.values() for each in queue)
         self._send(waiting)
-        self._rows += len(columns)
         return AppendResult(len(columns), size, 0, self._status)
 
     def flush(self) -> None:
