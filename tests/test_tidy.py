@@ -52,7 +52,7 @@ PATH_OPERATIONS = (
 )
 PATHS_OUTSIDE_DISK = {
     "broker.files": ".read_bytes",
-    "wire.channel": ".read_bytes",
+    "base.credentials": ".read_bytes",
     "wire.descriptors": ".read_bytes",
     "wire.proto.__main__": ".glob",
     "tools.verify.files": "os.scandir",

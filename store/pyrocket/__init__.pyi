@@ -3,6 +3,8 @@ from pyrocket.base.arguments import parse_size as parse_size
 from pyrocket.base.config import Retention as Retention
 from pyrocket.base.config import StoreConfig as StoreConfig
 from pyrocket.base.config import parse_duration as parse_duration
+from pyrocket.base.credentials import Credentials as Credentials
+from pyrocket.base.credentials import read_credentials as read_credentials
 from pyrocket.broker.source import StoreSource as StoreSource
 from pyrocket.engine.parts.group_admin import Groups as Groups
 from pyrocket.errors import PyrocketError as PyrocketError
@@ -30,7 +32,6 @@ from pyrocket.remote.sink import RemoteSink as RemoteSink
 from pyrocket.remote.source import RemoteSource as RemoteSource
 from pyrocket.remote.version_watch import VersionWatch as VersionWatch
 from pyrocket.remoting.cluster import RocketMQCluster as RocketMQCluster
-from pyrocket.remoting.security import Security as Security
 from pyrocket.remoting.sink import RocketMQSink as RocketMQSink
 from pyrocket.remoting.source import RocketMQSource as RocketMQSource
 from pyrocket.services.sink.batch import SinkBatch as SinkBatch
@@ -70,7 +71,5 @@ from pyrocket.values.transactions import TransactionSendResult as TransactionSen
 from pyrocket.views.pending import PENDING_COLUMNS as PENDING_COLUMNS
 from pyrocket.views.pending import VIEW_COLUMNS as VIEW_COLUMNS
 from pyrocket.views.views import Views as Views
-from pyrocket.wire.channel import Credentials as Credentials
-from pyrocket.wire.channel import read_credentials as read_credentials
 
 __version__: str

@@ -7,15 +7,15 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_693,
-    "files": 457,
+    "lines": 76_700,
+    "files": 458,
     "rooms": 24,
     "floors": 14,
     "arrows between rooms": 145,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,
-    "modules that RemoteSource loads": 48,
+    "modules that RemoteSource loads": 49,
     "calls in a row of a micro-batch": 4,
     "calls in a row with the next look": 5,
 }

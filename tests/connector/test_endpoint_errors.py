@@ -242,6 +242,7 @@ for start in (
     lambda: source.writer(schema, False),
     lambda: pyrocket.RemoteSource,
     lambda: Producer(endpoint="127.0.0.1:1"),
+    lambda: DefaultSource({"topic": "t", "namesrv": "127.0.0.1:1"}).reader(schema).partitions(),
 ):
     try:
         start()
@@ -253,10 +254,11 @@ for start in (
 def test_the_error_without_the_extra_has_the_install_command():
     command = [sys.executable, "-c", WITHOUT_GRPC]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    read, write, imported, produced = done.stdout.splitlines()
+    read, write, imported, produced, cluster = done.stdout.splitlines()
     assert read == write
     assert read.startswith("OptionError [OPTION_UNSUPPORTED] Option 'endpoint' needs grpc")
     assert all("pip install '.[endpoint]'" in line for line in (read, imported, produced))
+    assert cluster.startswith("TransportError [TRANSPORT_FAILED] the RocketMQ name server at 127.0")
     for line in (imported, produced):
         assert line.startswith("PackageMissingError [PACKAGE_MISSING] a broker and its clients")
 

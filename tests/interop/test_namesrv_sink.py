@@ -8,11 +8,12 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket import RocketMQCluster, RocketMQSink, Security
+from pyrocket import Credentials, RocketMQCluster, RocketMQSink
 from pyrocket.errors import MessageError, TopicNotFoundError, UnsupportedError
 from pyrocket.formats.hashes import queue_for_key
-from pyrocket.remoting.messages import messages_of_key
-from support.remoting_contract import Client, bodies_of, eventually, topic
+from pyrocket.remoting.messages import messages_of_key, pull
+from pyrocket.remoting.offsets import highest_offset
+from support.remoting_contract import Client, bodies_of, eventually, records_of, topic
 
 __all__ = ["topic"]
 
@@ -22,13 +23,23 @@ QUEUES = 2
 class Written:
     """A broker, and sinks for its topics."""
 
-    def __init__(self, java_version, broker):
+    def __init__(self, java_version, broker, name="broker-a"):
         self.java, self.broker = java_version, broker
         servers = [f"127.0.0.1:{java_version.peer.port}"]
-        self.client, self.cluster = Client(servers), RocketMQCluster(servers, Security())
+        self.client, self.cluster = Client(servers, name), RocketMQCluster(servers, Credentials())
 
     def sink(self, **settings):
         return RocketMQSink(self.cluster, **{"seconds": 20} | settings)
+
+    def stored(self, topic):
+        """Yield the body and the id of each message, as the broker has them."""
+        for queue in range(QUEUES):
+            at, end = 0, self.client.one(highest_offset(topic, queue))
+            while at < end:
+                found = self.client.one(pull(topic, queue, at, 32))
+                for record in records_of(found.records):
+                    yield record.body, record.to_message().msg_id
+                at = found.next_offset
 
     def close(self):
         self.client.close()
@@ -164,8 +175,8 @@ def test_a_missing_topic_and_one_that_is_closed_to_senders(written, topic):
 def test_a_broker_that_is_killed_while_rows_are_sent(java_version, tmp_path):
     """Each row is stored, and a row that is stored twice has one id."""
     folder, sent = tmp_path / "store", [b"%d" % number for number in range(20_000)]
-    with java_version.broker(folder) as broker:
-        written = Written(java_version, broker)
+    with java_version.broker(folder, brokerName="broker-k") as broker:
+        written = Written(java_version, broker, "broker-k")
         written.create("killed")
         port, sink = broker.port, written.sink(seconds=90)
         sink.append(rows([b"first"]), topic="killed")
@@ -179,17 +190,12 @@ def test_a_broker_that_is_killed_while_rows_are_sent(java_version, tmp_path):
         sending = threading.Thread(target=send)
         sending.start()
         broker.process.wait(20)
-    again = java_version.broker(folder, listenPort=port)
+    again = java_version.broker(folder, brokerName="broker-k", listenPort=port)
     again.port = port
     with again:
         sending.join(90)
         assert not sending.is_alive()
+        stored = [*written.stored("killed")]
         written.close()
-        found = again.pull([("killed", queue) for queue in range(QUEUES)])
-        stored = [
-            (body, one["properties"]["UNIQ_KEY"])
-            for each in found.values()
-            for body, one in zip(bodies(each["messages"]), each["messages"], strict=True)
-        ]
     assert {body for body, _ in stored} == {b"first", *sent}
     assert len(set(stored)) == len(sent) + 1

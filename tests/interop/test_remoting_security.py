@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import StorePermissionError, TransportError
 from pyrocket.remoting.calls import ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.messages import pull, write_topic
 from pyrocket.remoting.offsets import commit, topic_offsets
-from pyrocket.remoting.security import Security
 from pyrocket.values.admin import TopicConfig
 from support.certificates import write_certificate
 from support.remoting_contract import CALL_S
@@ -53,9 +53,9 @@ def secured(java_version, tmp_path_factory):
     pools = []
     with java_version.broker(folder / "store", jvm=jvm, **settings) as broker:
 
-        def pool(**security):
+        def pool(**credentials):
             address = f"127.0.0.1:{broker.port}"
-            pools.append(ConnectionPool(address, Security(**security), "broker broker-a"))
+            pools.append(ConnectionPool(address, Credentials(**credentials), "broker broker-a"))
             return pools[-1]
 
         pool.ca = ca.read_bytes()
@@ -96,7 +96,7 @@ def test_an_encrypted_connection_checks_the_certificate(secured):
     encrypted = USER | {"tls": True}
     calls = [topic_offsets("readable")] * 20
     assert len(ask(secured(**encrypted, ca=secured.ca), calls, CALL_S)) == 20
-    with pytest.raises(TransportError, match="name the host"):
+    with pytest.raises(TransportError, match=r"endpoint\.serverName"):
         ask(secured(**encrypted, ca=secured.ca, server_name="other.example"), calls, CALL_S)
     with pytest.raises(TransportError, match="Trust the CA certificate"):
         ask(secured(**encrypted), calls, CALL_S)

@@ -8,15 +8,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def write_certificate(folder, name="broker", days=1):
+def write_certificate(folder, name="broker", days=1, host=None):
     """Write NAME.pem and NAME.key, which only the owner may read; return their paths.
 
-    The certificate expires after `days`, which may be negative.
+    The certificate expires after `days`, which may be negative. With `host`, it is one for this
+    name instead of 127.0.0.1.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(timezone.utc)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    named = x509.DNSName(host) if host else x509.IPAddress(ip_address("127.0.0.1"))
+    names = x509.SubjectAlternativeName([named])
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key())
         .serial_number(x509.random_serial_number())

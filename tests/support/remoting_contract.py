@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
@@ -40,7 +41,6 @@ from pyrocket.remoting.offsets import (
 )
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.records import read_range
-from pyrocket.remoting.security import Security
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
 
@@ -54,11 +54,11 @@ FUTURE_MS = 4_000_000_000_000
 class Client:
     """The client of one broker of a cluster."""
 
-    def __init__(self, addresses, broker="broker-a", security=None):
-        self.broker, security = broker, security or Security()
-        self.names = NameServers(addresses, security)
+    def __init__(self, addresses, broker="broker-a", credentials=None):
+        self.broker, credentials = broker, credentials or Credentials()
+        self.names = NameServers(addresses, credentials)
         found = eventually(lambda: self.names.brokers(CALL_S).get(broker))
-        self.pool = ConnectionPool(found.addresses[0], security, f"broker {broker}")
+        self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
     def ask(self, *calls):
         return ask(self.pool, calls, CALL_S)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from pyrocket.wire.channel import sign
+from pyrocket.base.credentials import sign
 
 from support.rocketmq_stub import Stub, code_of
 

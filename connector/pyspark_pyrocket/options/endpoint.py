@@ -1,7 +1,10 @@
 """The options of a store that is read and written through its broker."""
 
+import os
 import re
 from dataclasses import dataclass, fields
+
+from pyrocket import Credentials, read_credentials
 
 from pyspark_pyrocket.options.option import (
     ALL,
@@ -15,6 +18,8 @@ from pyspark_pyrocket.options.option import (
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
+_FIRST_S = 8
+"""The timeout until a server has answered once, so that a wrong address is reported soon."""
 
 
 def _parse_addresses(option: str, text: str) -> tuple[str, ...]:
@@ -110,6 +115,14 @@ class Endpoint:
         "With `endpoint.tls`: a PEM file, on every machine, with the trusted CA certificates.",
         default="the system's certificates",
     ).field()
+    server_name: str = Option(
+        "endpoint.serverName",
+        ALL,
+        TEXT,
+        "With `endpoint.tls`: the name that the certificates of the servers must have, if it is "
+        "not the host of their addresses. Brokers of RocketMQ register IP addresses.",
+        default="the host of the address",
+    ).field()
     access_key: str = Option(
         "accessKey",
         ALL,
@@ -131,6 +144,23 @@ class Endpoint:
         TEXT,
         "A file, on every machine, whose content is the user's secret.",
     ).field()
+
+    def patience(self, *, waits: bool) -> float:
+        """Return how many seconds servers are awaited that this process has never reached."""
+        seconds = self.timeout_ms / 1000
+        return seconds if waits else min(seconds, _FIRST_S)
+
+    def credentials(self) -> Credentials:
+        """Return the credentials, from this machine's files too. Raises OptionError."""
+        return read_credentials(
+            tls=self.tls,
+            ca=self.ca,
+            access_key=self.access_key or os.environ.get("PYROCKET_ACCESS_KEY", ""),
+            secret_key=self.secret_key or os.environ.get("PYROCKET_SECRET_KEY", ""),
+            secret_key_file=self.secret_key_file,
+            server_name=self.server_name,
+            names=("Option 'endpoint.ca'", "Option 'secretKeyFile'"),
+        )
 
     def __repr__(self) -> str:
         """Return the options without the secret."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyrocket import RouteLookup, StoreConfig, Timeouts, is_broker, live_brokers
+from pyrocket import RouteLookup, StoreConfig, is_broker, live_brokers
 from pyrocket.errors import StoreNotSharedError, TransportError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
@@ -17,7 +17,6 @@ from pyspark_pyrocket.transport.endpoint import (
     EndpointSink,
     EndpointSource,
     EndpointTarget,
-    credentials_of,
 )
 from pyspark_pyrocket.transport.interface import Capability
 
@@ -49,7 +48,7 @@ def _are_name_servers(target: EndpointTarget) -> bool:
     if is_broker(target.open_source):
         return False
     target.close_source()
-    live_brokers(target.endpoint.addresses, credentials_of(target.endpoint))
+    live_brokers(target.endpoint.addresses, target.endpoint.credentials())
     return True
 
 
@@ -130,8 +129,7 @@ class ClusterTarget:
 
     @property
     def _patience(self) -> float:
-        total = self.endpoint.timeout_ms / 1000
-        return total if self.waits else min(total, Timeouts.first)
+        return self.endpoint.patience(waits=self.waits)
 
     def _opened(self, open_broker: Callable[[EndpointTarget], EndpointSource]) -> ClusterSource:
         directory, seconds = self._directory, self.endpoint.timeout_ms / 1000
@@ -145,7 +143,7 @@ class _Directory:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._lookup = RouteLookup(endpoint.addresses, credentials_of(endpoint))
+        self._lookup = RouteLookup(endpoint.addresses, endpoint.credentials())
         self._known: dict[str, EndpointTarget] = {}
         self._asked_s = 0.0
         self._used: set[EndpointTarget] = set()

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from pyrocket import (
     Client,
     Connection,
-    Credentials,
     RemoteSink,
     RemoteSource,
     StoreConfig,
     Timeouts,
     VersionWatch,
-    read_credentials,
 )
 from pyrocket.errors import StoreNotSharedError, TransportError
 
@@ -107,11 +105,10 @@ class EndpointTarget:
     def _connect(self) -> "EndpointSource":
         """Return a source that connects with its first call."""
         total = self.endpoint.timeout_ms / 1000
-        waits = self.waits or bool(self.store_id)
-        timeouts = Timeouts(total=total, first=total) if waits else Timeouts(total=total)
-        credentials = credentials_of(self.endpoint)
+        first = self.endpoint.patience(waits=self.waits or bool(self.store_id))
+        credentials = self.endpoint.credentials()
         connection = Connection(self.endpoint.addresses, credentials, self.broker)
-        client = Client(connection, timeouts)
+        client = Client(connection, Timeouts(total=total, first=first))
         return EndpointSource(self.endpoint, client, VersionWatch(client), self.broker)
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
@@ -137,18 +134,6 @@ class EndpointTarget:
             f" {reason}.",
             remedy="The address has to lead to the same broker on the driver and all executors.",
         )
-
-
-def credentials_of(endpoint: Endpoint) -> Credentials:
-    """Return the credentials; reads this machine's files and environment. Raises OptionError."""
-    return read_credentials(
-        tls=endpoint.tls,
-        ca=endpoint.ca,
-        access_key=endpoint.access_key or os.environ.get("PYROCKET_ACCESS_KEY", ""),
-        secret_key=endpoint.secret_key or os.environ.get("PYROCKET_SECRET_KEY", ""),
-        secret_key_file=endpoint.secret_key_file,
-        names=("Option 'endpoint.ca'", "Option 'secretKeyFile'"),
-    )
 
 
 class EndpointSource(RemoteSource):

@@ -15,16 +15,13 @@ from pyrocket import (
     RocketMQCluster,
     RocketMQSink,
     RocketMQSource,
-    Security,
     StoreConfig,
-    Timeouts,
     is_system_topic,
 )
 from pyrocket.errors import StoreNotSharedError, UnsupportedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
-from pyspark_pyrocket.transport.endpoint import credentials_of
 from pyspark_pyrocket.transport.interface import Capability
 
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
@@ -43,12 +40,11 @@ def cluster_of(endpoint: Endpoint) -> RocketMQCluster:
 
 
 def _connect(endpoint: Endpoint) -> RocketMQCluster:
-    given = credentials_of(endpoint)
-    security = Security(
-        tls=given.tls, ca=given.ca, access_key=given.access_key, secret_key=given.secret_key
+    return RocketMQCluster(
+        endpoint.name_servers,
+        endpoint.credentials(),
+        broker_addresses=dict(endpoint.broker_addresses),
     )
-    replaced = dict(endpoint.broker_addresses)
-    return RocketMQCluster(endpoint.name_servers, security, broker_addresses=replaced)
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,6 @@ class _Named:
     directory = None
 
     @property
-    def patience(self) -> float:
-        """How long a call waits for servers, in seconds."""
-        total = self.endpoint.timeout_ms / 1000
-        return total if self.waits else min(total, Timeouts.first)
-
-    @property
     def options(self) -> dict[str, str]:
         return {"namesrv": ";".join(self.endpoint.name_servers)}
 
@@ -97,8 +87,9 @@ class _Named:
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
     ) -> "NamesrvSink":
         """Return a sink that sends to all brokers, or to that of the target."""
+        seconds = self.endpoint.patience(waits=self.waits)
         cluster = cluster_of(self.endpoint)
-        sink = NamesrvSink(cluster, self.topics, broker=self.broker, seconds=self.patience)
+        sink = NamesrvSink(cluster, self.topics, broker=self.broker, seconds=seconds)
         self.check_store(lambda: sink.store_id)
         return sink
 
@@ -158,7 +149,7 @@ class NamesrvTarget(_Named):
         cluster: RocketMQCluster,
         opened: "Callable[[NamesrvBrokerTarget, RocketMQCluster], NamesrvBrokerSource]",
     ) -> "NamesrvSource":
-        patience, topics = self.patience, self.topics
+        topics, patience = self.topics, self.endpoint.patience(waits=self.waits)
         if self.pattern:
             names = cluster.topic_names(patience)
             topics = tuple(

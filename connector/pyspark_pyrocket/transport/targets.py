@@ -32,26 +32,26 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
     With `waits`, it is a target that `waiting` returns. An endpoint is called, to find out whether
     it is a broker or a name server. Raises OptionError, TransportError, UnsupportedError.
     """
-    option = "namesrv" if options.endpoint.name_servers else "endpoint"
-    if not (options.endpoint.addresses or options.endpoint.name_servers):
+    if options.endpoint.name_servers:
+        from pyspark_pyrocket.transport.namesrv import NamesrvBrokerTarget, NamesrvTarget
+
+        if isinstance(options, ReadOptions):
+            asked = options.subscription
+            return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
+        topics = (options.topic,) if isinstance(options, WriteOptions) else ()
+        return NamesrvBrokerTarget(options.endpoint, topics=topics, waits=waits)
+    if not options.endpoint.addresses:
         return PathTarget(options.path)
     try:
         from pyspark_pyrocket.transport.cluster import server_target
-        from pyspark_pyrocket.transport.namesrv import NamesrvBrokerTarget, NamesrvTarget
     except ModuleNotFoundError as error:
         raise OptionError(
-            f"Option {option!r} needs {error.name}, which is not installed here.",
+            f"Option 'endpoint' needs {error.name}, which is not installed here.",
             remedy="Run on the driver and all executors: pip install '.[endpoint]' in the"
             " checkout of pyrocket.",
             code="OPTION_UNSUPPORTED",
         ) from None
 
-    if options.endpoint.name_servers:
-        if isinstance(options, ReadOptions):
-            asked = options.subscription
-            return NamesrvTarget(options.endpoint, asked.topics, asked.pattern, waits=waits)
-        topic = options.topic if isinstance(options, WriteOptions) else ""
-        return NamesrvBrokerTarget(options.endpoint, topics=(topic,), waits=waits)
     return server_target(options.endpoint, waits=waits)
 
 

@@ -11,9 +11,9 @@ from pyrocket.errors import GroupNotFoundError
 from pyrocket.values.message import MessageQueue
 
 if TYPE_CHECKING:
+    from pyrocket.base.credentials import Credentials
     from pyrocket.client.transport import ClientTransport
     from pyrocket.values.admin import GroupLag
-    from pyrocket.wire.channel import Credentials
 
 _Lags = dict[MessageQueue, "GroupLag"]
 

@@ -103,8 +103,8 @@ def chained(
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from pyrocket.base.credentials import Credentials
     from pyrocket.client.config import ProducerSettings
-    from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from pyrocket.base.credentials import Credentials
     from pyrocket.client.config import ConsumerSettings
-    from pyrocket.wire.channel import Credentials
 
 _T = TypeVar("_T")
 

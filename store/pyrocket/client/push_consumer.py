@@ -34,8 +34,8 @@ from pyrocket.values.message import MessageQueue, StoredMessage
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from pyrocket.base.credentials import Credentials
     from pyrocket.client.config import ConsumerSettings
-    from pyrocket.wire.channel import Credentials
 
 
 _log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeVar
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.client.transport import ClientTransport, OnNotification, pulled
 from pyrocket.errors import PyrocketError
 from pyrocket.metadata.topics import check_topic_name
@@ -18,7 +19,7 @@ from pyrocket.remote.lookup import AddressUrl
 from pyrocket.values.consuming import Pull, Pulled, RawPulled
 from pyrocket.values.routes import TopicSettings
 from pyrocket.values.transactions import Undecided
-from pyrocket.wire.channel import CLIENTS, SERVICE, Credentials
+from pyrocket.wire.channel import CLIENTS, SERVICE
 from pyrocket.wire.messages import value_of
 
 _PULL_S = 15

@@ -11,7 +11,7 @@ from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from pyrocket.wire.channel import Credentials
+    from pyrocket.base.credentials import Credentials
 
 
 _URL_VARIABLE = "PYROCKET_ENDPOINT_URL"
@@ -72,8 +72,8 @@ def _store(directory: str, *, create: bool) -> ClientTarget:
 
 
 def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> ClientTarget:
+    from pyrocket.base.credentials import Credentials
     from pyrocket.remote.lookup import AddressUrl, parse_addresses
-    from pyrocket.wire.channel import Credentials
 
     addresses = AddressUrl(text) if is_url else parse_addresses(text)
     key = text if is_url else addresses

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.connection import check_protocol, is_silent, unreachable
-from pyrocket.wire.channel import CHANNEL_OPTIONS, CLIENTS, ONCE, SERVICE, Credentials, method_of
+from pyrocket.wire.channel import CLIENTS, ONCE, SERVICE, method_of, open_channel
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill
 from pyrocket.wire.tls_errors import date_remedy
@@ -40,10 +41,7 @@ class RemoteBroker:
         self._closing: set[asyncio.Task[None]] = set()
 
     def _open(self) -> Any:
-        if not self._credentials.tls:
-            return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-        trust = grpc.ssl_channel_credentials(root_certificates=self._credentials.ca)
-        return grpc.aio.secure_channel(self.address, trust, options=CHANNEL_OPTIONS)
+        return open_channel(self._credentials, self.address, grpc.aio)
 
     async def hello(self, seconds: float) -> "HelloReply":
         """Make the first call. Raises UnsupportedError (PROTOCOL_UNKNOWN) if this is no broker."""

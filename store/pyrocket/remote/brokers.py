@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.base.failures import Failures
 from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.routes import Route, TopicSettings
-from pyrocket.wire.channel import SERVICE, Credentials
+from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.messages import value_of
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import grpc
 
 from pyrocket.base.allocator import keep_blocks
 from pyrocket.base.clock import system_clock
+from pyrocket.base.credentials import CallMetadata, Credentials
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import (
     PyrocketError,
@@ -19,7 +20,7 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.wire.channel import CallMetadata, Credentials, method_of
+from pyrocket.wire.channel import method_of, open_channel
 from pyrocket.wire.tls_errors import date_remedy
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class _OpenChannels:
         with self._lock:
             if self._exiting_pid == os.getpid():
                 raise ValueError("The interpreter exits.")
-            channel = credentials.open(address)
+            channel = open_channel(credentials, address)
             self._pids[channel] = os.getpid()
             return channel
 

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import grpc
 
 from pyrocket.base.arguments import parse_address
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remote.connection import Connection
 from pyrocket.values.routes import BrokerData, Route
-from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
+from pyrocket.wire.channel import NAME_SERVER, method_of
 from pyrocket.wire.errors import call_error
 from pyrocket.wire.messages import fill, value_of
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.name_servers import ROUTE_S, NameServers
 from pyrocket.remoting.routes import MASTER, BrokerAddresses, TopicRouteData
-from pyrocket.remoting.security import Security
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
@@ -45,13 +45,13 @@ class RocketMQCluster:
     def __init__(
         self,
         addresses: Sequence[str],
-        security: Security,
+        credentials: Credentials,
         *,
         broker_addresses: Mapping[str, str] | None = None,
     ) -> None:
         """Connect when it is first used. The arguments are those of NameServers."""
-        self._names = NameServers(addresses, security, broker_addresses=broker_addresses)
-        self._security = security
+        self._names = NameServers(addresses, credentials, broker_addresses=broker_addresses)
+        self._credentials = credentials
         self._live: dict[str, BrokerAddresses] = {}
         self._pools: dict[str, ConnectionPool] = {}
         self._topics: tuple[float, list[str]] = -math.inf, []
@@ -137,7 +137,7 @@ class RocketMQCluster:
         if known is None or known.address != address:
             if known is not None:
                 known.close()
-            self._pools[name] = known = ConnectionPool(address, self._security, f"broker {name}")
+            self._pools[name] = known = ConnectionPool(address, self._credentials, f"broker {name}")
         return known
 
     def lost(self, name: str) -> None:

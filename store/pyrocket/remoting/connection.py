@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from itertools import count, islice
 
 from pyrocket.base.allocator import keep_blocks
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import PyrocketError, TransportError, UnsupportedError
 from pyrocket.remoting.codes import RequestCode
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import Frame, FrameError, encode_head
 from pyrocket.remoting.peers import host_and_port, wrong_server
-from pyrocket.remoting.security import Security
+from pyrocket.remoting.security import signed, tls_context
 
 CONNECT_S = 3.0
 """The longest time to connect, as in RocketMQ's clients."""
@@ -47,9 +48,9 @@ class RemotingConnection:
     UnsupportedError if the server does not speak this protocol. The connection is then closed.
     """
 
-    def __init__(self, address: str, security: Security, place: str, seconds: float) -> None:
+    def __init__(self, address: str, credentials: Credentials, place: str, seconds: float) -> None:
         """Connect. `place` names the server in errors."""
-        self.place, self._security = place, security
+        self.place, self._credentials = place, credentials
         self._reader, self._opaques = FrameReader(), count()
         self._waiting: dict[int, int] = {}
         self._first = b""
@@ -58,9 +59,10 @@ class RemotingConnection:
         with self._failing(seconds, "the connection"):
             self._socket = socket.create_connection((host, port), seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if security.tls:
-                name = security.server_name or host
-                self._socket = security.context().wrap_socket(self._socket, server_hostname=name)
+            if credentials.tls:
+                name = credentials.server_name or host
+                context = tls_context(credentials)
+                self._socket = context.wrap_socket(self._socket, server_hostname=name)
 
     @property
     def is_idle(self) -> bool:
@@ -74,11 +76,10 @@ class RemotingConnection:
     def send(self, requests: Sequence[Frame], seconds: float) -> list[int]:
         """Send requests; return the number that the answer to each will have in `opaque`."""
         numbers = [number & _LAST_OPAQUE for number in islice(self._opaques, len(requests))]
-        signed = map(self._security.signed, requests)
         pieces = [
             piece
-            for request, number in zip(signed, numbers, strict=True)
-            for piece in (encode_head(request, number), request.body)
+            for request, number in zip(requests, numbers, strict=True)
+            for piece in (encode_head(signed(self._credentials, request), number), request.body)
         ]
         if sum(map(len, pieces)) < _COPIED_BYTES:
             pieces = [b"".join(pieces)]
@@ -166,10 +167,10 @@ class ConnectionPool:
         lost: How many connections were closed early or by the server, which may have restarted.
     """
 
-    def __init__(self, address: str, security: Security, name: str = "server") -> None:
+    def __init__(self, address: str, credentials: Credentials, name: str = "server") -> None:
         """`name` says what the server is, for errors: `broker broker-a`."""
         self.address, self.place = address, f"the RocketMQ {name} at {address}"
-        self._security, self.lost = security, 0
+        self._credentials, self.lost = credentials, 0
         self._lock = threading.Lock()
         self._unused: list[RemotingConnection] = []
         self._pid = os.getpid()
@@ -182,7 +183,7 @@ class ConnectionPool:
         It is kept for later callers unless answers are still awaited.
         """
         connection = self._take() or RemotingConnection(
-            self.address, self._security, self.place, min(seconds, CONNECT_S)
+            self.address, self._credentials, self.place, min(seconds, CONNECT_S)
         )
         try:
             yield connection
@@ -234,7 +235,7 @@ def _reason(error: Exception) -> str:
 def _tls_remedy(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            "Trust the CA certificate of the cluster, and name the host in the certificates of its"
-            " servers."
+            "Trust the CA certificate of the cluster (`endpoint.ca`). If the certificates name no"
+            " address, set `endpoint.serverName` to the name that they have."
         )
     return "Connect without TLS if the server does not use it (`tls.server.mode`)."

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
 from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.codes import ResponseCode
@@ -25,7 +26,6 @@ from pyrocket.remoting.routes import (
     route,
     topic_names,
 )
-from pyrocket.remoting.security import Security
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, as in RocketMQ's clients."""
@@ -53,7 +53,7 @@ class NameServers:
     def __init__(
         self,
         addresses: Sequence[str],
-        security: Security = Security(),  # noqa: B008 - it cannot be changed
+        credentials: Credentials = Credentials(),  # noqa: B008 - it cannot be changed
         *,
         broker_addresses: Mapping[str, str] | None = None,
         route_s: float = ROUTE_S,
@@ -70,7 +70,7 @@ class NameServers:
         if not addresses:
             raise OptionError("there is no name server.", remedy="Name one: HOST:9876.")
         self._servers = [
-            ConnectionPool(address, security, "name server")
+            ConnectionPool(address, credentials, "name server")
             for address in random.sample([*addresses], len(addresses))
         ]
         self._replaced, self._route_s = broker_addresses or {}, route_s

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pyrocket.base.credentials import parse
 from pyrocket.broker.access import (
     ADMIN,
     GROUP,
@@ -48,7 +49,6 @@ from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import Message, MessageQueue, QueueRange
 from pyrocket.values.sink import Staged
 from pyrocket.values.source import ReadPlan, RetryPart, TablePart
-from pyrocket.wire.channel import parse
 
 WHOLE_STORE = Need(ADMIN, STORE)
 CREATE = "create"

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from pyrocket.base.arguments import check_advertised, parse_address
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import Access, SignatureAge, watch_access
 from pyrocket.broker.broker import Broker, running_state
 from pyrocket.broker.files import read_file, refuse_if_others_can_read
@@ -26,7 +27,6 @@ from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
 from pyrocket.store import Store
-from pyrocket.wire.channel import Credentials
 
 _log = logging.getLogger(__name__)
 

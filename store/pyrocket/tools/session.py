@@ -21,6 +21,7 @@ from pyrocket.errors import (
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 
 if TYPE_CHECKING:
+    from pyrocket.base.credentials import Credentials
     from pyrocket.broker.sink import StoreSink
     from pyrocket.broker.source import StoreSource
     from pyrocket.filters.message_filter import MessageFilter
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyrocket.remote.sink import RemoteSink
     from pyrocket.remote.source import RemoteSource
     from pyrocket.store import Store
-    from pyrocket.wire.channel import Credentials
 
 _FIRST_ANSWER_S = 5.0
 
@@ -335,7 +335,7 @@ def credentials_of(place: Place) -> "Credentials":
 
     Raises OptionError if a file cannot be read, PackageMissingError without the extra `endpoint`.
     """
-    from pyrocket.wire.channel import read_credentials
+    from pyrocket.base.credentials import read_credentials
 
     return read_credentials(
         tls=place.tls or bool(place.ca),

@@ -6,12 +6,12 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from pyrocket import Message, Store, StoreConfig
+from pyrocket.base.credentials import Credentials
 from pyrocket.client.producer import Producer
 from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import Registration, TopicData
-from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.name_server import wait_until

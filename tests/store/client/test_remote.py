@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from click.testing import CliRunner
 from pyrocket import Message, MessageQueue, Store, StoreConfig
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
 from pyrocket.broker.broker import Broker
 from pyrocket.client.instance import wait_for
@@ -29,7 +30,6 @@ from pyrocket.tools.cli import main
 from pyrocket.values.message import OutgoingMessage, SendStatus
 from pyrocket.values.routes import Registration, TopicData
 from pyrocket.values.transactions import LocalTransactionState
-from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.certificates import write_certificate

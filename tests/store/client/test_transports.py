@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import pytest
 from pyrocket import Message, Store, StoreConfig
+from pyrocket.base.credentials import Credentials
 from pyrocket.base.versions import PROTOCOL
 from pyrocket.client import embedded, remote
 from pyrocket.errors import QueueNotFoundError, UnsupportedError
@@ -20,7 +21,6 @@ from pyrocket.values.consuming import (
     Subscription,
 )
 from pyrocket.values.message import MessageQueue
-from pyrocket.wire.channel import Credentials
 from pyrocket.wire.descriptors import message_class
 from support.broker import served
 

@@ -6,10 +6,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from pyrocket import Store, StoreConfig
+from pyrocket.base.credentials import Credentials
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server.nameserver.registration import RegisteredTopics
-from pyrocket.wire.channel import Credentials
+from pyrocket.wire.channel import open_channel
 from support import broker_process, name_server, rocketmq_python
 from support.certificates import write_certificate
 from support.commands import run
@@ -31,7 +32,7 @@ allow = ["admin"]
 
 
 def brokers(address, topic=TOPIC, credentials=NO_CREDENTIALS):
-    with credentials.open(address) as channel:
+    with open_channel(credentials, address) as channel:
         (route,) = ask(channel, "Routes", credentials.metadata(), topics=[topic])
     return {one.name: one.addresses[0] for one in route.brokers}
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket.base.clock import system_clock
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.server.gate import NEEDS
 from pyrocket.server.messaging.interface import name_of
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.nameserver.server import NameServer
 from pyrocket.values.routes import Registration, TopicData
-from pyrocket.wire.channel import NAME_SERVER, Credentials
+from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.errors import METADATA_KEY
 from support import name_server

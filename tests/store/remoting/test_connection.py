@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from pyrocket import Store
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import (
     BrokerBusyError,
     OptionError,
@@ -23,7 +24,6 @@ from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.messages import pull, send
 from pyrocket.remoting.offsets import topic_offsets
 from pyrocket.remoting.peers import host_and_port
-from pyrocket.remoting.security import Security
 from support.broker import served
 from support.certificates import write_certificate
 from support.rocketmq_cluster import rocketmq
@@ -62,12 +62,12 @@ def no_open_connections():
         _pools.pop().close()
 
 
-def pool_of(server, **security):
-    return pool_at(server.address, **security)
+def pool_of(server, **credentials):
+    return pool_at(server.address, **credentials)
 
 
-def pool_at(address, **security):
-    _pools.append(ConnectionPool(address, Security(**security), "broker broker-a"))
+def pool_at(address, **credentials):
+    _pools.append(ConnectionPool(address, Credentials(**credentials), "broker broker-a"))
     return _pools[-1]
 
 
@@ -244,7 +244,7 @@ def encrypted(tmp_path, certificate):
 def test_a_connection_with_tls_checks_the_name_of_the_server(encrypted, certificate):
     ca = certificate[0].read_bytes()
     assert len(asked(pool_of(encrypted, tls=True, ca=ca))[0]) == 2
-    with pytest.raises(TransportError, match="name the host"):
+    with pytest.raises(TransportError, match=r"endpoint\.serverName"):
         asked(pool_of(encrypted, tls=True, ca=ca, server_name="other.example"))
     with pytest.raises(TransportError, match="Trust the CA certificate"):
         asked(pool_of(encrypted, tls=True))

@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyrocket.base.credentials import Credentials
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import (
     ANSWER,
@@ -15,7 +16,7 @@ from pyrocket.remoting.frames import (
     decode_frame,
     encode_head,
 )
-from pyrocket.remoting.security import Security
+from pyrocket.remoting.security import signed
 from support.rocketmq_frames import binary_frame, framed, json_frame
 
 FIELDS = {"nextBeginOffset": "7", "text": 'ä"\x01\x02'}
@@ -175,17 +176,16 @@ def mutate(data):
 
 
 def test_a_signature_is_that_of_java():
-    security = Security(access_key="ak123", secret_key="sk45678")
-    signed = security.signed(Frame(10, {"topic": "LabT", "b": "2"}, b"hi"))
-    assert signed.fields["AccessKey"] == "ak123"
-    assert signed.fields["Signature"] == "BsuegZgLmA9TD694ivpUZv081hA="
-    assert (
-        decode_frame(memoryview(encode_head(signed, 1) + signed.body)[4:]).fields == signed.fields
-    )
+    credentials = Credentials(access_key="ak123", secret_key="sk45678")
+    request = signed(credentials, Frame(10, {"topic": "LabT", "b": "2"}, b"hi"))
+    assert request.fields["AccessKey"] == "ak123"
+    assert request.fields["Signature"] == "BsuegZgLmA9TD694ivpUZv081hA="
+    data = encode_head(request, 1) + request.body
+    assert decode_frame(memoryview(data)[4:]).fields == request.fields
 
 
 def test_a_request_without_user_is_not_signed_and_secrets_are_not_shown():
     request = Frame(10, {"topic": "LabT"})
-    assert Security().signed(request) is request
-    security = Security(access_key="ak123", secret_key="sk45678", ca=b"pem")
-    assert "sk45678" not in repr(security)
+    assert signed(Credentials(), request) is request
+    credentials = Credentials(access_key="ak123", secret_key="sk45678", ca=b"pem")
+    assert "sk45678" not in repr(credentials)

@@ -4,6 +4,7 @@ import itertools
 import tracemalloc
 
 import pytest
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import (
     OffsetOutOfRangeError,
     RecordDamagedError,
@@ -16,7 +17,6 @@ from pyrocket.remoting import pulls
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.pulls import PullSettings, Window, windows
 from pyrocket.remoting.records import read_range, record_fields
-from pyrocket.remoting.security import Security
 from pyrocket.values.message import MessageQueue, QueueRange
 from support.rocketmq_cluster import rocketmq
 from support.rocketmq_server import Fault, RefusedError
@@ -46,7 +46,7 @@ def broker(cluster):
 
 @pytest.fixture
 def pool(broker):
-    pool = ConnectionPool(broker.address, Security(), "broker broker-a")
+    pool = ConnectionPool(broker.address, Credentials(), "broker broker-a")
     yield pool
     pool.close()
 
@@ -123,7 +123,7 @@ def test_a_broker_that_stays_busy_is_an_error(broker, pool):
 def test_a_slave_that_is_behind_is_waited_for(broker):
     slave = broker.cluster.add_slave(broker)
     slave.hidden = 400
-    pool = ConnectionPool(slave.address, Security(), "slave of broker-a")
+    pool = ConnectionPool(slave.address, Credentials(), "slave of broker-a")
     with pytest.raises(TransportError, match=r"slave of broker-a.*message 600") as caught:
         read(pool, seconds=0.3)
     assert caught.value.code == "PULL_STALLED"

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket import RocketMQCluster, RocketMQSink, Security
+from pyrocket import Credentials, RocketMQCluster, RocketMQSink
 from pyrocket.errors import (
     BrokerBusyError,
     MessageError,
@@ -47,7 +47,7 @@ def sink_of(made):
     opened = []
 
     def open_sink(**settings):
-        cluster = RocketMQCluster(made.addresses, Security())
+        cluster = RocketMQCluster(made.addresses, Credentials())
         opened.append(cluster)
         return RocketMQSink(cluster, **{"seconds": 3} | settings)
 

@@ -6,13 +6,13 @@ import logging
 import pytest
 from pyrocket import Store
 from pyrocket.base.clock import system_clock
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import TransportError
 from pyrocket.remote.broker import RemoteBroker
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.lookup import RouteLookup
 from pyrocket.server.tls import Certificate
-from pyrocket.wire.channel import Credentials
 from support import name_server
 from support.broker import served
 from support.broker_process import metric, running, start, wait_until_it_serves
@@ -94,6 +94,18 @@ def test_the_remedy_for_an_expired_certificate_names_its_dates(tmp_path, call):
     remedy = caught.value.remedy
     assert f"{one_day(one)} UTC" in remedy, caught.value
     assert "Renew it" in remedy
+
+
+@pytest.mark.parametrize("call", [CALLS["reader"], CALLS["client"]], ids=["reader", "client"])
+def test_a_certificate_must_have_the_name_that_the_client_was_given(tmp_path, call):
+    pem, _ = write_certificate(tmp_path, host="broker.example")
+    one = Certificate(str(pem), str(pem.with_suffix(".key")))
+    trust = {"tls": True, "ca": pem.read_bytes()}
+    with served(Store.open(tmp_path / "store", create=True), certificate=one) as address:
+        call(address, Credentials(**trust, server_name="broker.example"))
+        for name in ("", "other.example"):
+            with pytest.raises(TransportError):
+                call(address, Credentials(**trust, server_name=name))
 
 
 def one_day(one):

@@ -20,9 +20,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyrocket import Store
+from pyrocket.base.credentials import sign
 from pyrocket.server.messaging.interface import SERVICE, new
 from pyrocket.values.message import MessageQueue, QueueRange
-from pyrocket.wire.channel import method_of, sign
+from pyrocket.wire.channel import method_of
 from pyrocket.wire.messages import fill
 from support.broker_process import running
 from support.raw_http2 import RawConnection, announced

@@ -6,10 +6,11 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
 from pyrocket.server.messaging.interface import PACKAGE, SERVICE, new
 from pyrocket.values.consuming import Subscription
-from pyrocket.wire.channel import Credentials, method_of
+from pyrocket.wire.channel import method_of
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill
 from support.broker import served

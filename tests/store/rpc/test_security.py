@@ -7,6 +7,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
+from pyrocket.base.credentials import Credentials, parse, sign
 from pyrocket.broker import files
 from pyrocket.broker.access import read_access
 from pyrocket.errors import (
@@ -35,7 +36,7 @@ from pyrocket.values.lookup import LookupRequest, MessageLocations
 from pyrocket.values.message import LogMark, OutgoingMessage
 from pyrocket.values.sink import ContentSum, Staged
 from pyrocket.values.source import LogPart, RetryPart, TablePart
-from pyrocket.wire.channel import Credentials, method_of, parse, sign
+from pyrocket.wire.channel import method_of
 from pyrocket.wire.descriptors import service
 from pyrocket.wire.messages import fill
 from support.broker import served

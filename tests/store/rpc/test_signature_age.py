@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 import grpc
 import pytest
 from pyrocket import Store
+from pyrocket.base.credentials import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
 from pyrocket.broker.access import SignatureAge, read_access
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError
 from pyrocket.server.nameserver.route_table import RouteTable
-from pyrocket.wire.channel import AUTHORIZATION_KEY, DATE_KEY, SCHEME, sign
 from pyrocket.wire.errors import carried_error
 from support import broker_process, name_server
 from support.broker import served

@@ -7,10 +7,11 @@ import time
 import grpc
 import pytest
 from pyrocket import Client, Connection, Message, RemoteSink, Store, Timeouts
+from pyrocket.base.credentials import Credentials
 from pyrocket.errors import TransportError
 from pyrocket.remote import connection
 from pyrocket.remote.broker import RemoteBroker
-from pyrocket.wire.channel import SERVICE, Credentials
+from pyrocket.wire.channel import SERVICE
 from support.broker import served
 from support.cutting_proxy import cutting
 

@@ -11,12 +11,13 @@ from queue import SimpleQueue
 
 import grpc
 
+from pyrocket.base.credentials import Credentials
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransportError
 from pyrocket.server.nameserver.route_table import PRIMARY
 from pyrocket.store import Store, call_on_change
 from pyrocket.values.routes import Registration, TopicData
-from pyrocket.wire.channel import NAME_SERVER, Credentials, method_of
+from pyrocket.wire.channel import NAME_SERVER, method_of, open_channel
 from pyrocket.wire.errors import call_error, unanswered
 from pyrocket.wire.messages import fill
 from pyrocket.wire.tls_errors import date_remedy
@@ -147,7 +148,7 @@ class _Stream(threading.Thread):
         """Register at intervals. Raises grpc.RpcError, PyrocketError."""
         method, request, _ = method_of("Register", NAME_SERVER)
         sent: SimpleQueue[bytes | None] = SimpleQueue()
-        channel = self._credentials.open(self._address)
+        channel = open_channel(self._credentials, self._address)
         try:
             metadata = self._credentials.metadata()
             self._call = call = channel.stream_stream(method)(

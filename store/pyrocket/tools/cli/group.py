@@ -318,8 +318,7 @@ def reset(
         place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to, target.now_ms))
     if not create:
         _check_group(target, name)
-    before = target.committed(name, topic)
-    after = target.reset_offsets(topic, place_of)
+    before, after = target.offsets_of_reset(name, topic, place_of)
     if not dry_run:
         with target.admin(write=True) as admin:
             after = dict(admin.groups.reset(name, topic, place_of, force=force))

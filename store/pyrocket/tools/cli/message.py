@@ -27,6 +27,7 @@ from pyrocket.tools.cli.show import (
     message_line,
     time_ms,
 )
+from pyrocket.tools.session import open_session
 from pyrocket.values.message import Message, SendResult, StoredMessage
 
 if TYPE_CHECKING:
@@ -171,7 +172,9 @@ def consume(
     target = place.target()
     found, after = target.messages.unconsumed(group, topic, count, where)
     _show(found, shown_as, as_json=as_json)
-    target.messages.commit(group, after)
+    if after:
+        with open_session(target.place, write=True) as store:
+            store.source.commit(group, after)
     return OK if found else FOUND
 
 

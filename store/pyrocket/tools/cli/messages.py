@@ -1,6 +1,6 @@
-"""The messages of the store of a command: reads, look-ups, sends, and commits of a group."""
+"""The messages of the store of a command: reads, look-ups and sends."""
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
@@ -93,12 +93,6 @@ class Messages:
             queue = MessageQueue(topic, ranges[0].queue.broker, one.queue_id)
             after[queue] = max(one.queue_offset + 1, after.get(queue, 0))
         return found, after
-
-    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets of a group; an offset below the committed one is ignored."""
-        if offsets:
-            with open_session(self._place, write=True) as store:
-                store.source.commit(group, offsets)
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages with a key; the newest is last."""

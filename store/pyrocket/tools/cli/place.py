@@ -21,7 +21,7 @@ from pyrocket.tools.cli.target import AdminTarget
 from pyrocket.tools.session import ENVIRONMENT, Place, credentials_of, environment
 
 if TYPE_CHECKING:
-    from pyrocket.wire.channel import Credentials
+    from pyrocket.base.credentials import Credentials
 
 _KEYS = [each.name for each in fields(Place)]
 _CODE = "CLI_SETTINGS"

@@ -162,25 +162,22 @@ class AdminTarget:
         with open_sessions(self.place) as stores:
             return lags_of_all(stores, group)
 
-    def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Return the committed offsets of a group in a topic: queue id → next offset to consume."""
-        with self._open() as store:
-            store.source.topic(topic)
-            return _by_queue_id(store.source.committed(group, [topic]))
-
-    def reset_offsets(self, topic: str, to: "ResetTo") -> dict[int, int]:
-        """Return the offsets that a reset would commit: queue id → offset."""
+    def offsets_of_reset(
+        self, group: str, topic: str, to: "ResetTo"
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Return a group's offsets in a topic, and those that a reset would commit, by queue id."""
         from pyrocket.values.admin import AtTime
 
         with self._open() as store:
             ranges = store.ranges(topic)
+            before = _by_queue_id(store.source.committed(group, [topic]))
             if isinstance(to, Mapping):
-                return dict(to)
+                return before, dict(to)
             if isinstance(to, AtTime):
                 wanted = {has.queue: to.ms for has in ranges}
-                return _by_queue_id(store.source.offsets_at(wanted))
-            is_first = to == "earliest"
-            return {has.queue.queue_id: has.start if is_first else has.end for has in ranges}
+                return before, _by_queue_id(store.source.offsets_at(wanted))
+            first = to == "earliest"
+            return before, {has.queue.queue_id: has.start if first else has.end for has in ranges}
 
     def _open(
         self, *, write: bool = False, create: bool = False

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
 from pyrocket.errors import StorePermissionError
 from pyrocket.remote.admin import RemoteAdmin
@@ -11,7 +12,6 @@ from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server.gate import NEEDS
 from pyrocket.server.messaging.interface import SERVICE, number
-from pyrocket.wire.channel import Credentials
 from pyrocket.wire.descriptors import service
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource

@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.broker import running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
@@ -18,7 +19,6 @@ from pyrocket.remote.connection import Connection
 from pyrocket.server import monitoring
 from pyrocket.server.process import open_store
 from pyrocket.values.source import RunningState
-from pyrocket.wire.channel import Credentials
 from pyrocket.wire.descriptors import message_class
 from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
