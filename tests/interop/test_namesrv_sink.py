@@ -195,6 +195,7 @@ def test_a_broker_that_is_killed_while_rows_are_sent(java_version, tmp_path):
     with again:
         sending.join(90)
         assert not sending.is_alive()
+        eventually(lambda: len({*written.stored("killed")}) > len(sent))
         stored = [*written.stored("killed")]
         written.close()
     assert {body for body, _ in stored} == {b"first", *sent}

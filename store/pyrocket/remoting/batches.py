@@ -29,8 +29,8 @@ from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
 from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.messages import SendAnswer, send
-from pyrocket.values.message import MessageQueue
+from pyrocket.remoting.messages import send
+from pyrocket.values.message import MessageQueue, SendStatus
 
 BATCH_BYTES = 512 << 10
 """The size of a batch, unless one message is longer. A broker accepts records of 4 MiB in all."""
@@ -77,7 +77,7 @@ class OutgoingRows:
     is_delayed: bool
     is_free: bool
 
-    def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendAnswer]:
+    def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendStatus]:
         """Return the request for a queue."""
         body, sys_flag = self.body, 0
         lengths = pc.binary_length(body).to_numpy()

@@ -6,9 +6,7 @@ import time
 from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,9 +29,6 @@ from pyrocket.remoting.codes import error_of
 from pyrocket.remoting.messages import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _FIND_S = 1.0
 """How long a broker is looked for before its rows are sent to others."""
@@ -78,11 +73,9 @@ class RocketMQSink:
         self._known: dict[str, list[MessageQueue]] = {}
         self._status = SendStatus.SEND_OK
 
-    def within(self, seconds: float) -> "Self":
+    def within(self, seconds: float) -> "RocketMQSink":
         """Return a sink of the same cluster whose requests are repeated for this time."""
-        limited = copy(self)
-        limited._seconds = seconds
-        return limited
+        return type(self)(self._cluster, self._topics, broker=self._broker, seconds=seconds)
 
     @property
     def store_id(self) -> str:
@@ -194,8 +187,9 @@ class RocketMQSink:
                 end, pause = 0.0, _FIRST_PAUSE_S
                 continue
             end = end or time.monotonic() + self._seconds
-            for error in failed.values():
+            for queue, error in failed.items():
                 if time.monotonic() + pause > end or not isinstance(error, _PASSING):
+                    self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
                     raise _in_part(error)
             self._move(waiting, failed)
             time.sleep(pause)
@@ -241,7 +235,7 @@ class RocketMQSink:
         failed: _Failed = {}
         for queue, call, answer in zip(queues, calls, answers, strict=True):
             if call.accepts(answer):
-                self._note(call.value(answer, pool.place).status)
+                self._note(call.value(answer, pool.place))
             else:
                 failed[queue] = error_of(answer, call.asked, pool.place)
         return failed
