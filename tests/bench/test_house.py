@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_700,
-    "files": 458,
+    "lines": 77_228,
+    "files": 460,
     "rooms": 24,
     "floors": 14,
-    "arrows between rooms": 145,
+    "arrows between rooms": 146,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,
