@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 77_228,
+    "lines": 77_232,
     "files": 460,
     "rooms": 24,
     "floors": 14,

@@ -7,6 +7,7 @@ from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,6 +30,9 @@ from pyrocket.remoting.codes import error_of
 from pyrocket.remoting.messages import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _FIND_S = 1.0
 """How long a broker is looked for before its rows are sent to others."""
@@ -73,7 +77,7 @@ class RocketMQSink:
         self._known: dict[str, list[MessageQueue]] = {}
         self._status = SendStatus.SEND_OK
 
-    def within(self, seconds: float) -> "RocketMQSink":
+    def within(self, seconds: float) -> "Self":
         """Return a sink of the same cluster whose requests are repeated for this time."""
         return type(self)(self._cluster, self._topics, broker=self._broker, seconds=seconds)
 
