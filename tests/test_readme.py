@@ -17,9 +17,12 @@ from pathlib import Path
 import pytest
 from pyrocket.tools.cli import find_commands
 from pyspark_pyrocket.options.table import TABLE
+from support.rocketmq_cluster import rocketmq
+from support.transports import namesrv_target
 
 ROOT = Path(__file__).resolve().parent.parent
 FACE = ROOT / "jars-free-README.md"
+CLUSTER = ROOT / "connector" / "CLUSTER.md"
 PAGES = [
     FACE,
     ROOT / "CHANGELOG.md",
@@ -98,6 +101,19 @@ def test_the_snippets_of_the_connectors_pages_print_the_shown_output(spark, tmp_
     assert_snippets_print_what_is_shown(page, names, {"/data/store": tmp_path / "store"})
 
 
+def test_the_snippets_of_the_page_about_clusters_write_and_read(spark, tmp_path):
+    with rocketmq(tmp_path) as made:
+        made.brokers[0].store.topics.create("flights")
+        names = {"spark": spark, "df": spark.createDataFrame([("1",), ("2",)], "body STRING")}
+        (address,) = made.addresses
+        places = {"namesrv-1:9876;namesrv-2:9876": address, "namesrv-1:9876": address}
+        assert_snippets_print_what_is_shown(CLUSTER, names, places)
+        once = names["flights"].writeStream.format("memory").queryName("flights")
+        once.trigger(availableNow=True).start().awaitTermination()
+        assert spark.table("flights").count() == 2
+        namesrv_target(made).close_source()
+
+
 @pytest.mark.parametrize("name", STORE_PAGES)
 def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name):
     page = ROOT / name
@@ -107,7 +123,7 @@ def test_the_snippets_of_the_stores_pages_print_the_shown_output(tmp_path, name)
 
 def test_every_page_with_snippets_is_executed():
     # The broker's snippet is executed by tests/store/server/messaging/test_official_python.py.
-    executed = {*SPARK_PAGES, *STORE_PAGES, "store/BROKER.md", FACE.name}
+    executed = {*SPARK_PAGES, *STORE_PAGES, "store/BROKER.md", "connector/CLUSTER.md", FACE.name}
     assert {str(page.relative_to(ROOT)) for page in PAGES if any(snippets(page))} <= executed
 
 

@@ -43,7 +43,7 @@ class DefaultSource(DataSource):
 
     To use a broker, set `endpoint` instead of `path`. Its options: endpoint.timeout, endpoint.tls,
     endpoint.ca, accessKey, secretKey, secretKeyFile. They also apply to a cluster of Apache
-    RocketMQ, which is read with `namesrv` and brokerAddresses.
+    RocketMQ, which is used with `namesrv` and brokerAddresses.
 
     Options of reads: path, subscribe, subscribePattern, assign, topic, missingTopic,
     startingOffsets, startingTimestamp, startingOffsetsByTimestamp,

@@ -32,6 +32,7 @@ from pyrocket.remote.sink import RemoteSink as RemoteSink
 from pyrocket.remote.source import RemoteSource as RemoteSource
 from pyrocket.remote.version_watch import VersionWatch as VersionWatch
 from pyrocket.remoting.cluster import RocketMQCluster as RocketMQCluster
+from pyrocket.remoting.sink import RocketMQSink as RocketMQSink
 from pyrocket.remoting.source import RocketMQSource as RocketMQSource
 from pyrocket.services.sink.batch import SinkBatch as SinkBatch
 from pyrocket.services.sink.sink import Sink as Sink

@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_762,
-    "files": 458,
+    "lines": 78_090,
+    "files": 464,
     "rooms": 24,
     "floors": 14,
     "arrows between rooms": 146,

@@ -84,7 +84,7 @@ WRITES = [
         "a cluster of RocketMQ",
         {"path": None, "namesrv": "h:1"},
         "'x' AS body",
-        "OPTION_UNKNOWN.*can only be read so far",
+        "OPTION_UNSUPPORTED.*delivery=at-least-once",
     ),
     ("a path of a file", {"path": __file__}, "'x' AS body", "STORE_NOT_A_DIRECTORY"),
     ("an illegal topic name", {"topic": "a b"}, "'x' AS body", "TOPIC_ILLEGAL"),

@@ -2,6 +2,8 @@
 
 import json
 import time
+from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from pyrocket.base.credentials import Credentials
@@ -56,6 +58,24 @@ LATER_S = 20
 FUTURE_MS = 4_000_000_000_000
 
 
+class Sent(NamedTuple):
+    """The answer to a send: the offset of the first message, and the offset id of each."""
+
+    status: SendStatus
+    queue_offset: int
+    message_ids: list
+
+
+def sent_by(call):
+    """Return the call with the whole answer as its value."""
+
+    def read(answer):
+        ids = answer.fields["msgId"].split(",")
+        return Sent(call.read(answer), int(answer.fields["queueOffset"]), ids)
+
+    return replace(call, read=read)
+
+
 class Client:
     """The client of one broker of a cluster."""
 
@@ -79,7 +99,9 @@ class Client:
         """Send messages and wait until they are visible, some milliseconds after the answers."""
         own = {"group": "producers", "born_ms": 1, **more}
         sent = [
-            self.one(send(topic, queue_id, body, properties=properties.format(n=number), **own))
+            self.one(
+                sent_by(send(topic, queue_id, body, properties=properties.format(n=number), **own))
+            )
             for number, body in enumerate(bodies)
         ]
         end = sent[-1].queue_offset + len(sent[-1].message_ids)

@@ -335,7 +335,7 @@ def sent(topic, queue_id, flag, body, properties, fields):
     own = dict(properties)
     unique_id = own.pop("UNIQ_KEY", "") or f"{time.monotonic_ns():032X}"
     tags, keys = own.pop("TAGS", None), own.pop("KEYS", "").split()
-    level = int(own.pop("DELAY", "0"))
+    level, due = int(own.pop("DELAY", "0")), own.pop("TIMER_DELIVER_MS", None)
     own.pop("WAIT", None)
     message = Message(
         topic=topic,
@@ -345,6 +345,7 @@ def sent(topic, queue_id, flag, body, properties, fields):
         queue_id=queue_id,
         flag=flag,
         delay_level=level,
+        deliver_at_ms=None if due is None else int(due),
     )
     origin = Origin(
         unique_id=unique_id,

@@ -37,6 +37,7 @@ class FakeNameServer(FakeServer):
         super().__init__(cluster)
         self.known = {}
         self.static_topics = set()
+        self.orders = {}
 
     def forget(self):
         """Forget all brokers, as a name server that was restarted."""
@@ -73,6 +74,8 @@ class FakeNameServer(FakeServer):
         found = {"brokerDatas": [broker_data(*group) for group in groups], "queueDatas": queues}
         if topic in self.static_topics:
             found["topicQueueMappingByBroker"] = {groups[0][0]: {"topic": topic, "totalQueues": 4}}
+        if topic in self.orders:
+            found["orderTopicConf"] = self.orders[topic]
         return dumps(found | {"filterServerTable": {}})
 
     def _brokers(self):

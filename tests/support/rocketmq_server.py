@@ -26,10 +26,10 @@ class Fault:
     Attributes:
         action: `cut` closes the connection before the request has an effect, `lose` after it;
             `half` closes it in the middle of the answer; `silence` never answers; `garbage` answers
-            with other bytes; a RefusedError is the answer.
+            with other bytes; a RefusedError is the answer; a number replaces its code.
     """
 
-    action: str | RefusedError
+    action: str | int | RefusedError
     code: int | None = None
     count: int = 1
 
@@ -137,8 +137,10 @@ class FakeServer:
         if answer is None:
             return
         code, fields, body, remark = answer
+        code = action if isinstance(action, int) else code
+        version = 513 if self.cluster.is_5 else 409
         encode = binary_frame if self.cluster.binary_headers else json_frame
-        data = encode(code, request.opaque, fields, body, remark)
+        data = encode(code, request.opaque, fields, body, remark, version=version)
         if action == "garbage":
             data = b"\x00\x00\x00\x20" + bytes(range(200, 232))
         writer.write(

@@ -6,7 +6,7 @@ to inject faults into its calls.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from pyrocket import Store, StoreConfig
@@ -146,9 +146,15 @@ def rocketmq_transport(folder) -> Iterator[Made]:
         def fail(call, *, after=False):
             faults.append(rocketmq_server.Fault("lose" if after else "cut", REQUESTS.get(call)))
 
+        @contextmanager
+        def busy():
+            faults.append(rocketmq_server.Fault("silence", 320, -1))
+            yield
+            faults.clear()
+
         target = namesrv_target(cluster, "t")
         other = replace(target.of_broker("broker-a"), store_id="rocketmq:other")
-        yield Made(target, other, nullcontext, fail, fill=fill)
+        yield Made(target, other, busy, fail, fill=fill)
         target.close_source()
 
 

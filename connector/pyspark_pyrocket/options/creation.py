@@ -10,6 +10,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.options.option import (
     SINK,
     SIZE,
+    STORES,
     STREAM,
     WHOLE,
     Kind,
@@ -29,6 +30,7 @@ _CREATE_IF_MISSING = Option(
     "first micro-batch, so that a query restarted while its disk is not mounted does not create "
     "an empty one. A source with `subscribePattern` creates no topics.",
     default="`true` (sink), `false` (stream)",
+    targets=STORES,
     instead="A batch reads what exists: with missingTopic=wait, it is empty while its topics do"
     " not exist.",
 )

@@ -8,6 +8,7 @@ from pyrocket.errors import OptionError
 from pyspark_pyrocket.options.option import (
     SERVERS,
     SINK,
+    STORES,
     TEXT,
     Option,
     OptionReader,
@@ -28,6 +29,7 @@ _TXN_APP_ID = Option(
     TEXT,
     "For batch writes, with `txnVersion`: the name of the writer, by which a repeated write is "
     "recognised and dropped. Intended for `foreachBatch`; a stream does not need it.",
+    targets=STORES,
 )
 _TXN_VERSION = Option(
     "txnVersion",
@@ -35,6 +37,7 @@ _TXN_VERSION = Option(
     whole(least=0),
     "With `txnAppId`: the number of the write, such as the id of the micro-batch. The number has "
     "to increase: a write with the same number is dropped, one with a smaller number fails.",
+    targets=STORES,
 )
 
 
@@ -76,6 +79,7 @@ class DeliveryOptions:
         "What to do when a published batch is repeated with other rows. `fail`: "
         "`SINK_BATCH_DIFFERS`. `drop`: keep what was published, and log an error. `publish`: "
         "publish these rows as well, so that some are stored twice.",
+        targets=STORES,
     ).field()
     on_batch_gap: str = Option(
         "onBatchGap",
@@ -84,6 +88,7 @@ class DeliveryOptions:
         "What to do when a stream's earlier micro-batches are missing in the store. `fail`: "
         "`SINK_BATCH_GAP`, or `SINK_STORE_CHANGED` if all are missing. `accept`: continue without "
         "them, and log an error.",
+        targets=STORES,
     ).field()
     flush: str = Option(
         "flush",
@@ -91,6 +96,7 @@ class DeliveryOptions:
         choice(FLUSH_TASK, FLUSH_SYNC, FLUSH_ASYNC),
         "With `delivery=at-least-once`, when rows become durable: at the end of each task "
         "(`task`), after every append (`sync`), or soon after, in the background (`async`).",
+        targets=STORES,
     ).field()
     timer_max_delay_ms: int = Option(
         "timerMaxDelay",
@@ -98,23 +104,25 @@ class DeliveryOptions:
         duration(StoreConfig().timer_max_delay_ms, "`40d`"),
         "The longest delay that `delay` and `deliverTimestamp` may request; a longer one fails the "
         "write.",
+        targets=STORES,
     ).field()
 
     broker_name: str = Option(
         "brokerName",
         (SINK,),
         TEXT,
-        "With an `endpoint`: the name of the broker to which all rows are written. With name "
-        "servers, the default is the broker that the stream's checkpoint names, if it is a local "
-        "directory, and otherwise the broker whose name sorts first.",
+        "With an `endpoint` or `namesrv`: the name of the broker to which all rows are written. "
+        "With `namesrv`, the default is all brokers of the topic. With name servers in `endpoint`, "
+        "it is the broker that the stream's checkpoint names, if it is a local directory, and "
+        "otherwise the broker whose name sorts first.",
         targets=SERVERS,
     ).field()
 
     def check(self, given: OptionReader) -> None:
         """Raise OptionError (OPTION_CONFLICT) if an option has no effect here."""
-        if self.broker_name and "endpoint" not in given:
+        if self.broker_name and "endpoint" not in given and "namesrv" not in given:
             raise conflict(
-                "Option 'brokerName' is given without 'endpoint'.",
+                "Option 'brokerName' is given without 'endpoint' and 'namesrv'.",
                 "Remove it: the directory of a store belongs to one broker.",
             )
         if self.delivery == EXACTLY_ONCE and self.flush != FLUSH_TASK:

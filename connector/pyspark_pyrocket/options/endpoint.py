@@ -8,7 +8,6 @@ from pyrocket import Credentials, read_credentials
 
 from pyspark_pyrocket.options.option import (
     ALL,
-    READS,
     SERVERS,
     TEXT,
     Kind,
@@ -82,18 +81,16 @@ class Endpoint:
     ).field()
     name_servers: tuple[str, ...] = Option(
         "namesrv",
-        READS,
+        ALL,
         NAME_SERVERS,
         "The addresses of the name servers of a cluster of Apache RocketMQ 4.9 or 5, instead of "
         "`path` and `endpoint`; see [CLUSTER.md](CLUSTER.md). The options `endpoint.*`, `accessKey`"
         ", `secretKey` and `secretKeyFile` apply to its servers, too.",
-        instead="A cluster of RocketMQ can only be read so far. Write to a store of pyrocket with "
-        "'path' or 'endpoint'.",
         targets=("namesrv",),
     ).field()
     broker_addresses: tuple[tuple[str, str], ...] = Option(
         "brokerAddresses",
-        READS,
+        ALL,
         BROKER_ADDRESSES,
         "With `namesrv`: the addresses of brokers by name, instead of the registered ones, where "
         "these cannot be reached from here, such as those of containers.",

@@ -24,7 +24,9 @@ ALL = (BATCH, STREAM, SINK)
 
 SERVERS = ("endpoint", "namesrv")
 TARGETS = ("path", *SERVERS)
-"""The options that name a target; those of SERVERS name servers instead of a directory."""
+STORES = ("path", "endpoint")
+"""The options that name a target; those of SERVERS name servers instead of a directory, and those of
+STORES a store of pyrocket instead of a cluster of RocketMQ."""
 
 _MAX = 2**63 - 1
 _ROWS, _READ = "rows", "read"

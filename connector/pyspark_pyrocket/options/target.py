@@ -49,7 +49,7 @@ def split_target(request: Request) -> tuple[str, dict[str, str]]:
         both = [*servers, f"path {path!r}"] if path else servers
         raise conflict(
             f"Several targets are given: {' and '.join(both)}.",
-            "Keep 'endpoint' to go through the broker, 'namesrv' to read a cluster of RocketMQ,"
+            "Keep 'endpoint' to go through the broker, 'namesrv' to use a cluster of RocketMQ,"
             " or 'path' to open the directory.",
         )
     if servers:

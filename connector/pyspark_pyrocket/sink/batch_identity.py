@@ -5,7 +5,8 @@ Spark passes both to the tasks. A batch write is identified by the options txnAp
 Spark's local properties are the same for every write in a foreachBatch, so they are not used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count, repeat
 from uuid import uuid4
 
 from pyrocket import SinkBatch
@@ -41,6 +42,18 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
     if transaction is None:
         return SinkBatch(identity=str(uuid4()), target=options.topic, batch=0)
     return SinkBatch(identity=transaction.app_id, target=options.topic, batch=transaction.version)
+
+
+def append_ids(write: str = "") -> Iterator[str]:
+    """Yield the ids of the appends of this task: the same ones if it is repeated.
+
+    write: Identifies a batch write; a stream is identified by its query and its micro-batch.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return repeat("")
+    task = write or "/".join(str(context.getLocalProperty(name)) for name in (_QUERY, _BATCH))
+    return (f"{task}/{context.partitionId()}/{number}" for number in count())
 
 
 def agreed(batches: Iterable[SinkBatch], batch_id: int) -> SinkBatch:

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyrocket import StoreConfig, check_topic_name
 from pyrocket.errors import (
     InvalidInputError,
@@ -129,6 +130,10 @@ def _begin(sink: SinkPlan, *, create: bool, recorded: str = "") -> str:
             retention.check(sink.target.describe(), opened.retention)
         if options.topic:
             _ensure_topic(opened, options)
+        timed = sink.columns.keys() & {"delay", "deliverTimestamp"}
+        if options.endpoint.name_servers and timed:  # RocketMQ 4 has none; tasks find this later.
+            none = {name: pa.array([], sink.columns[name].arrow) for name in timed}
+            opened.append(pa.record_batch({"body": pa.array([], pa.binary())} | none))
         return opened.store_id
     finally:
         opened.close(clean=False)

@@ -8,7 +8,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyrocket.errors import FailedSend, StoreLockedError, StoreUnavailableError
@@ -22,7 +24,7 @@ from pyspark.sql.types import StructType
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE, FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.sink.batch_identity import batch_of_task
+from pyspark_pyrocket.sink.batch_identity import append_ids, batch_of_task
 from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_writing, prepare_sink, settle_store
 from pyspark_pyrocket.sink.staged_writer import StagedStreamWriter, StagedWriter
 from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
@@ -60,11 +62,11 @@ class DirectWriter(DataSourceArrowWriter):
     """A batch write; rows are visible as soon as a task has appended them."""
 
     def __init__(self, sink: SinkPlan) -> None:
-        self._sink = sink
+        self._sink, self._write = sink, uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append the rows of one task. They are durable on return, unless `flush=async`."""
-        return append_rows(self._sink, iterator)
+        return append_rows(self._sink, iterator, self._write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Shut the store down cleanly, unless `flush=async` or another process is writing.
@@ -101,8 +103,11 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: appended rows cannot be removed from a log."""
 
 
-def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppended:
-    """Append parts of batches in order, each completely or not at all; an error names the row."""
+def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch], write: str = "") -> RowsAppended:
+    """Append parts of batches in order, each completely or not at all; an error names the row.
+
+    write: Identifies a batch write.
+    """
     freeze_imports()
     filled = with_rows(batches)
     if filled is None:
@@ -112,7 +117,9 @@ def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppend
     flush = sink.options.flush
     store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
-        rows, left_out = send_rows(sink, filled, partial(_append, store), _outcome)
+        # Other transports would store the ids, which costs them more than it gives here.
+        ids = append_ids(write) if sink.options.endpoint.name_servers else repeat("")
+        rows, left_out = send_rows(sink, filled, partial(_append, store, ids), _outcome)
         if flush == FLUSH_TASK:
             store.flush()
     finally:
@@ -121,10 +128,10 @@ def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch]) -> RowsAppend
     return RowsAppended(sink.target, rows, left_out)
 
 
-def _append(store: MessageSink, batch: pa.RecordBatch, **options: Any) -> None:
+def _append(store: MessageSink, ids: Iterator[str], batch: pa.RecordBatch, **options: Any) -> None:
     """Append rows; an error that says that they are stored must not make Spark repeat the task."""
     try:
-        store.append(batch, **options)
+        store.append(batch, repeat_id=next(ids), **options)
     except StoreUnavailableError as error:
         if error.failed_send is not FailedSend.STORED:
             raise

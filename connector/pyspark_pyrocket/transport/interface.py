@@ -73,10 +73,6 @@ NEEDS = {
     "group": Capability.GROUPS,
     "commitToGroup": Capability.GROUPS,
     "createIfMissing": Capability.CREATE,
-    "txnAppId": Capability.EXACTLY_ONCE,
-    "txnVersion": Capability.EXACTLY_ONCE,
-    "onReplayDifference": Capability.EXACTLY_ONCE,
-    "onBatchGap": Capability.EXACTLY_ONCE,
 }
 """Option → the capability without which a transport refuses it."""
 
@@ -328,7 +324,8 @@ class MessageSink(Protocol):
             first_queue: The queue of the first row that has neither a queue nor a sharding key; the
                 other such rows use the next queues in turn. None: a random queue.
             repeat_id: Identifies the append: a second one with the same id appends nothing and
-                returns the first result. If empty, every call appends.
+                returns the first result. If empty, every call appends. A sink without exactly-once
+                writes appends again, with the same message ids.
         """
 
     def flush(self) -> None:

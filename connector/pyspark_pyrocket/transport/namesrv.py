@@ -8,20 +8,21 @@ import os
 import re
 import socket
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NoReturn
 
 from pyrocket import (
     RocketMQCluster,
+    RocketMQSink,
     RocketMQSource,
     StoreConfig,
     is_system_topic,
 )
-from pyrocket.errors import OptionError, StoreNotSharedError, UnsupportedError
+from pyrocket.errors import StoreNotSharedError, UnsupportedError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
-from pyspark_pyrocket.transport.interface import Capability, MessageSink
+from pyspark_pyrocket.transport.interface import Capability
 
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
 """Process and name servers → the connections to the cluster."""
@@ -52,9 +53,21 @@ class _Named:
 
     Attributes:
         endpoint: The name servers, and the settings of calls.
+        topics: The topics that are planned or written; a task names the queues that it reads.
+        broker: The name of the only broker; empty for all.
+        store_id: The id of the only cluster that is opened; None for any.
+        waits: Whether servers that this process has never reached are awaited for as long as those
+            that restart.
+        group: The group in whose name messages are pulled; empty for one that all brokers have.
     """
 
     endpoint: Endpoint
+    _: KW_ONLY
+    topics: tuple[str, ...] = ()
+    broker: str = ""
+    store_id: str | None = None
+    waits: bool = False
+    group: str = ""
 
     capabilities = frozenset({Capability.GROUPS, Capability.LOOKUP})
     directory = None
@@ -74,13 +87,18 @@ class _Named:
 
     def open_sink(
         self, *, config: StoreConfig | None = None, create: bool = False, staging: bool = False
-    ) -> MessageSink:
-        """Raise OptionError: a cluster can only be read."""
-        raise OptionError(
-            "Writing to a cluster of RocketMQ is not supported yet.",
-            remedy="Write to a store with 'path' or 'endpoint'.",
-            code="OPTION_UNSUPPORTED",
-        )
+    ) -> "NamesrvSink":
+        """Return a sink that sends to all brokers, or to that of the target."""
+        seconds = self.endpoint.patience(waits=self.waits)
+        cluster = cluster_of(self.endpoint)
+        sink = NamesrvSink(cluster, self.topics, broker=self.broker, seconds=seconds)
+        self.check_store(lambda: sink.store_id)
+        return sink
+
+    def check_store(self, found: Callable[[], str]) -> None:
+        """Raise StoreNotSharedError if the target is limited to another cluster."""
+        if self.store_id is not None and found() != self.store_id:
+            raise self.not_shared(f"it belongs to {found()}, not to {self.store_id}")
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
         return StoreNotSharedError(
@@ -97,18 +115,10 @@ class NamesrvTarget(_Named):
     Attributes:
         topics: The topics that the query names.
         pattern: The regular expression for the names of others; empty for none.
-        waits: Whether servers that this process has never reached are awaited for as long as those
-            that restart.
-        group: The group in whose name messages are pulled; empty for one that all brokers have.
     """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    waits: bool = False
-    group: str = ""
-
-    store_id = None
-    broker = ""
 
     def describe(self) -> str:
         return f"the cluster of RocketMQ at {';'.join(self.endpoint.name_servers)}"
@@ -141,9 +151,7 @@ class NamesrvTarget(_Named):
         cluster: RocketMQCluster,
         opened: "Callable[[NamesrvBrokerTarget, RocketMQCluster], NamesrvBrokerSource]",
     ) -> "NamesrvSource":
-        total = self.endpoint.timeout_ms / 1000
-        patience = self.endpoint.patience(waits=self.waits)
-        topics = self.topics
+        topics, patience = self.topics, self.endpoint.patience(waits=self.waits)
         if self.pattern:
             names = cluster.topic_names(patience)
             topics = tuple(
@@ -154,11 +162,11 @@ class NamesrvTarget(_Named):
         routes = cluster.routes(topics, patience)
 
         def source_of(name: str) -> NamesrvBrokerSource:
-            target = NamesrvBrokerTarget(self.endpoint, name, topics, group=self.group)
+            target = NamesrvBrokerTarget(self.endpoint, name, topics=topics, group=self.group)
             return opened(target, cluster)
 
         def found(name: str) -> NamesrvBrokerSource:
-            cluster.broker(name, total)
+            cluster.broker(name, self.endpoint.timeout_ms / 1000)
             return source_of(name)
 
         brokers = {name for route in routes.values() for name in route.queues}
@@ -169,23 +177,14 @@ class NamesrvTarget(_Named):
 
 @dataclass(frozen=True)
 class NamesrvBrokerTarget(_Named):
-    """One broker of a cluster, from which tasks read.
-
-    Attributes:
-        broker: The name of the broker.
-        topics: The topics that are planned; a task names the queues that it reads.
-        store_id: The id of the only cluster that is opened; None for any.
-        group: The group in whose name messages are pulled; empty for one that all brokers have.
-    """
+    """One broker of a cluster, from which tasks read, or all brokers, to which they write."""
 
     broker: str = ""
-    topics: tuple[str, ...] = ()
-    store_id: str | None = None
-    group: str = ""
 
     def describe(self) -> str:
         servers = ";".join(self.endpoint.name_servers)
-        return f"the broker {self.broker} of the cluster of RocketMQ at {servers}"
+        broker = f"the broker {self.broker} of " if self.broker else ""
+        return f"{broker}the cluster of RocketMQ at {servers}"
 
     def of_store(self, store_id: str | None) -> "NamesrvBrokerTarget":
         return replace(self, store_id=store_id)
@@ -194,8 +193,8 @@ class NamesrvBrokerTarget(_Named):
         return replace(self, broker=name) if name else self
 
     def waiting(self) -> "NamesrvBrokerTarget":
-        """Return this target, which always waits."""
-        return self
+        """Return the target of a sink that waits; a source always does."""
+        return replace(self, waits=True)
 
     def open_source(self) -> "NamesrvBrokerSource":
         return self.source_in(cluster_of(self.endpoint))
@@ -216,10 +215,7 @@ class NamesrvBrokerTarget(_Named):
     def new_source_in(self, cluster: RocketMQCluster) -> "NamesrvBrokerSource":
         """Return a new source. Raises StoreNotSharedError."""
         source = NamesrvBrokerSource(self, cluster)
-        if self.store_id is not None:
-            found = source.identities()[self.broker].store
-            if found != self.store_id:
-                raise self.not_shared(f"it belongs to {found}, not to {self.store_id}")
+        self.check_store(lambda: source.identities()[self.broker].store)
         return source
 
 
@@ -233,6 +229,18 @@ class NamesrvSource(ClusterSource):
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Return False immediately: `version` waits."""
         return False
+
+
+def _refused(capability: Capability) -> Callable[..., NoReturn]:
+    """Return a method for calls that are not made, because targets lack the capability."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise UnsupportedError(
+            f"a cluster of RocketMQ has no {capability.value}.",
+            remedy="Read from a target that supports it.",
+        )
+
+    return refuse
 
 
 class NamesrvBrokerSource(RocketMQSource):
@@ -255,11 +263,10 @@ class NamesrvBrokerSource(RocketMQSource):
     def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
         return self.limited(seconds)
 
-    def plan_view(self, *_: object, **__: object) -> NoReturn:
-        """Raise UnsupportedError: targets lack Capability.VIEWS."""
-        raise UnsupportedError(
-            f"a cluster of RocketMQ has no {Capability.VIEWS.value}.",
-            remedy="Read from a target that supports it.",
-        )
+    plan_view = read_view = _refused(Capability.VIEWS)
 
-    read_view = plan_view
+
+class NamesrvSink(RocketMQSink):
+    """Sends rows at least once to a cluster."""
+
+    stage = publish = discard = _refused(Capability.EXACTLY_ONCE)

@@ -9,6 +9,7 @@ from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
 
@@ -31,13 +32,20 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
     With `waits`, it is a target that `waiting` returns. An endpoint is called, to find out whether
     it is a broker or a name server. Raises OptionError, TransportError, UnsupportedError.
     """
-    if isinstance(options, ReadOptions) and options.endpoint.name_servers:
-        from pyspark_pyrocket.transport.namesrv import NamesrvTarget
+    if options.endpoint.name_servers:
+        from pyspark_pyrocket.transport.namesrv import NamesrvBrokerTarget, NamesrvTarget
 
-        asked, groups = options.subscription, options.progress
-        return NamesrvTarget(
-            options.endpoint, asked.topics, asked.pattern, waits, groups.commit_to or groups.group
-        )
+        if isinstance(options, ReadOptions):
+            asked, groups = options.subscription, options.progress
+            return NamesrvTarget(
+                options.endpoint,
+                asked.topics,
+                asked.pattern,
+                waits=waits,
+                group=groups.commit_to or groups.group,
+            )
+        topics = (options.topic,) if isinstance(options, WriteOptions) else ()
+        return NamesrvBrokerTarget(options.endpoint, topics=topics, waits=waits)
     if not options.endpoint.addresses:
         return PathTarget(options.path)
     try:

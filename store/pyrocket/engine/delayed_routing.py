@@ -104,7 +104,7 @@ class DelayRouter:
         self, columns: SendColumns, topic: str, queue_ids: QueueIds, now: int
     ) -> Iterator[RoutedRows]:
         """Yield the rows by the topic that stores them. Raises MessageError with the row number."""
-        due_at, level = _due_at(columns, now), columns.delay_level
+        due_at, level = due_times(columns, now), columns.delay_level
         if due_at is None and level is None:
             yield RoutedRows(topic, None, columns, queue_ids)
             return
@@ -113,19 +113,22 @@ class DelayRouter:
         self._check_near(dues, now)
         columns = replace(columns, delay_level=None, delay=None, deliver_at=None)
         if due_at is not None:
-            columns = _with_properties(columns, _property(TIMER_DELIVER_MS, due_at))
+            columns = with_properties(columns, number_property(TIMER_DELIVER_MS, due_at))
         timed, leveled = np.flatnonzero(dues > now), np.flatnonzero(levels > 0)
         rest = np.flatnonzero((dues <= now) & (levels == 0))
         if len(rest):
             yield _pick(topic, rest, columns, queue_ids)
         if len(leveled):
             routed, own = _pick(topic, leveled, columns, queue_ids), levels[leveled]
-            waits, queues = _property(DELAY, pa.array(own)), (own - 1).astype(np.int32)
+            waits, queues = number_property(DELAY, pa.array(own)), (own - 1).astype(np.int32)
             routed = _diverted(routed, SCHEDULE_TOPIC, queues, waits)
             yield replace(routed, delays=np.array(self._levels, np.int64)[own - 1])
         if len(timed):
             routed, own = _pick(topic, timed, columns, queue_ids), dues[timed]
-            waits, queues = _property(TIMER_OUT_MS, pa.array(own)), np.zeros(len(own), np.int32)
+            waits, queues = (
+                number_property(TIMER_OUT_MS, pa.array(own)),
+                np.zeros(len(own), np.int32),
+            )
             yield replace(_diverted(routed, TIMER_TOPIC, queues, waits), dues=own)
 
     def _check_near(self, dues: Ints, now: int) -> None:
@@ -151,7 +154,7 @@ class DelayRouter:
         return {topic: queues[topic] for topic in topics if topic in queues}
 
 
-def _due_at(columns: SendColumns, now: int) -> pa.Int64Array | None:
+def due_times(columns: SendColumns, now: int) -> pa.Int64Array | None:
     """Return the due times, in epoch ms, of the rows that have a due time."""
     if columns.delay is None:
         return columns.deliver_at
@@ -174,19 +177,17 @@ def _diverted(
 ) -> RoutedRows:
     """Return the rows for a system topic, with their wait and where to deliver them to."""
     to = pa.scalar(f"{REAL_TOPIC}\x01{routed.topic}\x02")
-    own = waits, to, _property(REAL_QID, pa.array(routed.queue_ids))
-    columns = _with_properties(routed.columns, *own)
+    own = waits, to, number_property(REAL_QID, pa.array(routed.queue_ids))
+    columns = with_properties(routed.columns, *own)
     return replace(routed, topic=topic, columns=columns, queue_ids=queue_ids)
 
 
-def _property(name: str, numbers: pa.Array) -> pa.StringArray:
+def number_property(name: str, numbers: pa.Array) -> pa.StringArray:
     """Return each row's encoded property, empty for null."""
     text = pc.binary_join_element_wise(f"{name}\x01", numbers.cast(pa.string()), "\x02", "")
     return pc.fill_null(text, "")
 
 
-def _with_properties(
-    columns: SendColumns, *blocks: pa.StringArray | pa.StringScalar
-) -> SendColumns:
+def with_properties(columns: SendColumns, *blocks: pa.StringArray | pa.StringScalar) -> SendColumns:
     before = () if columns.properties is None else (columns.properties,)
     return replace(columns, properties=pc.binary_join_element_wise(*before, *blocks, ""))

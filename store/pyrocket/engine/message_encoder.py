@@ -128,7 +128,7 @@ class MessageEncoder:
 
         The routes of all topics are determined before the iterator is returned.
         """
-        parts = [(route_to(name), rows) for name, rows in _by_topic(batch, topic)]
+        parts = [(route_to(name), rows) for name, rows in by_topic(batch, topic)]
         return self._encode_parts(columns, parts, first_queue, max_bytes)
 
     def _encode_parts(
@@ -143,7 +143,7 @@ class MessageEncoder:
             try:
                 yield from self._encode_columns(part, to, first_queue, max_bytes)
             except MessageError as error:
-                raise _name_row(error, rows) from None
+                raise name_row(error, rows) from None
 
     def _encode_columns(
         self, columns: SendColumns, route_to: AppendRoute, first_queue: int, max_bytes: int
@@ -168,7 +168,7 @@ class MessageEncoder:
                 encode_batch(routed.columns, *to, delays=delays, dues=dues, max_bytes=max_bytes),
             )
         except MessageError as error:
-            raise _name_row(error, None if routed.rows is None else pa.array(routed.rows)) from None
+            raise name_row(error, None if routed.rows is None else pa.array(routed.rows)) from None
 
     def encode_message(
         self, message: Message, route_to: AppendRoute, origin: Origin | None = None
@@ -254,7 +254,7 @@ class MessageEncoder:
         return self._next_queue % route_to.queues
 
 
-def _name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
+def name_row(error: MessageError, rows: pa.Array | None) -> MessageError:
     """Return the error with the row's number in the batch instead of the number in a part."""
     if rows is None:
         return error
@@ -331,7 +331,7 @@ def _check_separators(named: Mapping[str, str], block: bytes) -> None:
     )
 
 
-def _by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
+def by_topic(batch: pa.RecordBatch, topic: str | None) -> list[tuple[str, pa.Array | None]]:
     """Return each topic with its rows, None for all rows."""
     if topic is not None:
         return [(topic, None)]

@@ -1,6 +1,7 @@
 """Converts runs of bytes in a buffer to Arrow arrays in one pass, without reading the gaps."""
 
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -153,13 +154,19 @@ def run_offsets(values: pa.Array) -> npt.NDArray[np.int32]:
 
 def crc32_of_runs(data: pa.Buffer, starts: Ints, ends: Ints) -> npt.NDArray[np.int64]:
     """Return the CRC-32 of each run [starts[i], ends[i]) of `data`, without copying the runs."""
-    runs = map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
-    return np.fromiter(map(crc32, runs), np.int64, len(starts))
+    return np.fromiter(map(crc32, _views(data, starts, ends)), np.int64, len(starts))
+
+
+def _views(data: pa.Buffer, starts: Ints, ends: Ints) -> Iterator[memoryview]:
+    return map(memoryview(data).__getitem__, map(slice, starts.tolist(), ends.tolist()))
+
+
+def views_of_values(values: pa.Array) -> Iterator[memoryview]:
+    """Yield each value of a string or binary array without a copy; b"" for a null."""
+    bounds = run_offsets(values)
+    return _views(values.buffers()[2] or pa.py_buffer(b""), bounds[:-1], bounds[1:])
 
 
 def crc32_of_values(values: pa.Array) -> npt.NDArray[np.int64]:
     """Return the CRC-32 of each value of a string or binary array; that of b"" for a null."""
-    if values.buffers()[2] is None:
-        return np.zeros(len(values), np.int64)
-    bounds = run_offsets(values)
-    return crc32_of_runs(values.buffers()[2], bounds[:-1], bounds[1:])
+    return np.fromiter(map(crc32, views_of_values(values)), np.int64, len(values))

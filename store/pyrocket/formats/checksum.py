@@ -13,4 +13,4 @@ except ImportError:
     # Missing in a checkout or zip: zlib is slower and returns the same numbers and bytes.
     fast_zlib = zlib
 
-crc32 = fast_zlib.crc32
+crc32, adler32 = fast_zlib.crc32, fast_zlib.adler32

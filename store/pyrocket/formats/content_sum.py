@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes
+from pyrocket.formats.arrow_buffers import crc32_of_values, text_bytes, views_of_values
+from pyrocket.formats.checksum import adler32, crc32
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.values.sink import ContentSum
 
@@ -44,9 +45,24 @@ def content_sum(
     attributes = _attributes(columns, topics)
     if attributes is not None:
         size += len(text_bytes(attributes))
-        rows ^= crc32_of_values(attributes).astype(np.uint64) * _FACTORS[0]
+        rows ^= _spread(attributes)
     total = int(_mixed(rows).sum(dtype=np.uint64)) & _MASK
     return ContentSum(size, total), replace(columns, body_crc=pa.array(crcs))
+
+
+def row_sums(columns: SendColumns, topics: pa.StringArray | None) -> npt.NDArray[np.uint64]:
+    """Return a checksum of each row, of 64 bits: two different ones of its body, and attributes."""
+    bodies = [*views_of_values(columns.body)]
+    rows, others = (
+        np.fromiter(map(checksum, bodies), np.uint64, len(bodies)) for checksum in (crc32, adler32)
+    )
+    rows |= others << _SHIFT
+    attributes = _attributes(columns, topics)
+    return rows if attributes is None else rows ^ _spread(attributes)
+
+
+def _spread(attributes: pa.BinaryArray) -> npt.NDArray[np.uint64]:
+    return crc32_of_values(attributes).astype(np.uint64) * _FACTORS[0]
 
 
 def _mixed(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -209,7 +209,7 @@ def encode_batch(
 
     `delays` and `dues` have one element per row: see `EncodedBatch`.
     """
-    properties = _join_properties(columns, unique_ids)
+    properties = join_properties(columns, unique_ids)
     lengths = pc.binary_length(columns.body).to_numpy().astype(np.int64)
     fixed = FIXED_BYTES + len(topic.encode())
     totals = np.cumsum(lengths + pc.binary_length(properties).to_numpy() + fixed)
@@ -238,7 +238,7 @@ def _encode(
     born_timestamp: int,
 ) -> EncodedBatch:
     name = topic.encode()
-    body, sys_flags = _compress(rows.body)
+    body, sys_flags = compress_bodies(rows.body)
     body_lengths = pc.binary_length(body).to_numpy()
     property_lengths = pc.binary_length(properties).to_numpy()
     header = np.zeros(len(rows), HEADER)
@@ -293,7 +293,7 @@ def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints
     return crcs
 
 
-def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
+def compress_bodies(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int32]]:
     """Return the bodies to be stored, and the sysFlag of each.
 
     A body that would not get shorter is not compressed.
@@ -309,7 +309,7 @@ def _compress(body: pa.BinaryArray) -> tuple[pa.BinaryArray, npt.NDArray[np.int3
     return body, np.where(chosen, COMPRESSED_FLAGS, 0).astype(np.int32)
 
 
-def _join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.BinaryArray:
+def join_properties(columns: SendColumns, unique_ids: pa.StringArray) -> pa.BinaryArray:
     """Return the properties blocks of all rows, each ending with \\x02."""
     named = ((KEYS, columns.keys), (TAGS, columns.tags), (SHARDING_KEY, columns.sharding_key))
     pieces = [pc.binary_join_element_wise(f"{UNIQ_KEY}\x01", unique_ids, "\x02", "")]

@@ -21,4 +21,6 @@ lookups       finds messages by key or id
 groups        commits the offsets of consumer groups
 cluster       finds the brokers of a cluster, and repeats calls
 source        reads the topics at one broker
+batches       Arrow columns as requests that store them; the ids of messages
+sink          sends rows to topics
 """

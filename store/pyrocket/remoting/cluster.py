@@ -3,20 +3,20 @@
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TypeVar
 
 from pyrocket.base.credentials import Credentials
-from pyrocket.errors import BrokerBusyError, TransportError
+from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import ServerCall, ask
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.name_servers import ROUTE_S, NameServers
-from pyrocket.remoting.routes import BrokerAddresses, TopicRouteData
+from pyrocket.remoting.routes import MASTER, BrokerAddresses, TopicRouteData
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
-_MASTER = 0
 
 _Value = TypeVar("_Value")
 
@@ -85,6 +85,16 @@ class RocketMQCluster:
         """Return the live brokers by name."""
         return repeated(self._names.brokers, seconds)
 
+    def not_found(self, topic: str, seconds: float) -> TopicNotFoundError:
+        """Return the error about a topic without a route; it names a similar one."""
+        near = get_close_matches(topic, self.topic_names(seconds), 1)
+        return TopicNotFoundError(
+            f"there is no topic {topic!r}, or no live broker has it.",
+            remedy=f"Did you mean {near[0]!r}?"
+            if near
+            else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
+        )
+
     def first_broker(self, seconds: float) -> str:
         """Return the first name of a live broker. Raises TransportError if there is none."""
 
@@ -126,9 +136,9 @@ class RocketMQCluster:
         Raises TransportError.
         """
         addresses = self.broker(name, seconds).addresses
-        place = self._reads_at.get(name, _MASTER) if reads else _MASTER
+        place = self._reads_at.get(name, MASTER) if reads else MASTER
         if reads and place not in addresses:
-            place = min(addresses, default=_MASTER)
+            place = min(addresses, default=MASTER)
         address = addresses.get(place)
         if address is None:
             self.lost(name)
@@ -144,7 +154,7 @@ class RocketMQCluster:
             title = f"slave {place} of the broker" if place else "broker"
             known = ConnectionPool(address, self._credentials, f"{title} {name}")
             known.broker_id, self._pools[name, place] = place, known
-        known.slaves = () if place else [each for each in addresses if each != _MASTER]
+        known.slaves = () if place else [each for each in addresses if each != MASTER]
         return known
 
     def read_at(self, name: str, broker_id: int) -> None:
@@ -154,9 +164,9 @@ class RocketMQCluster:
     def lost(self, name: str, *, reads: bool = False) -> None:
         """Ask for the addresses of a broker again; with `reads`, read it at its next id."""
         if reads and name in self._live:
-            last = self._reads_at.get(name, _MASTER)
+            last = self._reads_at.get(name, MASTER)
             ids = self._live[name].addresses
-            self.read_at(name, min((each for each in ids if each > last), default=_MASTER))
+            self.read_at(name, min((each for each in ids if each > last), default=MASTER))
         self._live = {other: each for other, each in self._live.items() if other != name}
 
     def ask(

@@ -56,6 +56,7 @@ class ResponseCode(IntEnum):
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
     MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
     NO_PERMISSION = 16
     TOPIC_NOT_EXIST = 17
     PULL_NOT_FOUND = 19
@@ -91,6 +92,7 @@ _GROUP = "Create it: `mqadmin updateSubGroup -n NAMESRV -c CLUSTER -g GROUP`."
 _QUEUES = "Check the queues: `mqadmin topicStatus -n NAMESRV -t TOPIC`."
 _ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
     ResponseCode.SYSTEM_BUSY: (BrokerBusyError, "TOO_MANY_REQUESTS", _LATER),
+    ResponseCode.SERVICE_NOT_AVAILABLE: (BrokerBusyError, "TOO_MANY_REQUESTS", _LATER),
     ResponseCode.FLOW_CONTROL: (BrokerBusyError, "TOO_MANY_REQUESTS", _LATER),
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (UnsupportedError, "PROTOCOL_UNKNOWN", _PROTOCOL),
     ResponseCode.MESSAGE_ILLEGAL: (MessageError, "MESSAGE_ILLEGAL", _LIMITS),
@@ -103,6 +105,9 @@ _ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
 
 _ACL_FAILED = "AclException"
 """What RocketMQ 4 says, with SYSTEM_ERROR, if it refuses a user or a signature."""
+
+_BUSY = "broker busy"
+"""What RocketMQ 4 says, with SYSTEM_ERROR, while its page cache is slow."""
 
 _LONGEST_REMARK = 300
 _NAMES = {int(member): name for name, member in ResponseCode.__members__.items()}
@@ -122,6 +127,8 @@ def error_of(answer: Frame, asked: str, place: str) -> PyrocketError:
         return TransportError(message, remedy=remedy, repeat_is_safe=True)
     if code == ResponseCode.SYSTEM_ERROR and _ACL_FAILED in answer.remark:
         return StorePermissionError(message, remedy=_RIGHTS)
+    if code == ResponseCode.SYSTEM_ERROR and _BUSY in answer.remark:
+        code = ResponseCode.SYSTEM_BUSY
     log = "See the log of the broker: ~/logs/rocketmqlogs."
     kind, own_code, remedy = _ERRORS.get(code, (StoreUnavailableError, "BROKER_FAILED", log))
     return kind(message, remedy=remedy, code=own_code)

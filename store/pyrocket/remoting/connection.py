@@ -20,7 +20,7 @@ from pyrocket.base.credentials import Credentials
 from pyrocket.errors import PyrocketError, TransportError, UnsupportedError
 from pyrocket.remoting.codes import RequestCode
 from pyrocket.remoting.frame_reader import FrameReader
-from pyrocket.remoting.frames import Frame, FrameError, encode_frame
+from pyrocket.remoting.frames import Frame, FrameError, encode_head
 from pyrocket.remoting.peers import host_and_port, wrong_server
 from pyrocket.remoting.security import signed, tls_context
 
@@ -32,6 +32,9 @@ _KEPT = 2
 
 _SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
 """Requests that store their messages again if they are repeated."""
+
+_COPIED_BYTES = 1 << 16
+"""Requests of less are sent by one call; longer ones without a copy."""
 
 _LAST_OPAQUE = 2**31 - 1
 _WHO = 16
@@ -76,14 +79,18 @@ class RemotingConnection:
     def send(self, requests: Sequence[Frame], seconds: float) -> list[int]:
         """Send requests; return the number that the answer to each will have in `opaque`."""
         numbers = [number & _LAST_OPAQUE for number in islice(self._opaques, len(requests))]
-        data = b"".join(
-            encode_frame(signed(self._credentials, request), number)
+        pieces = [
+            piece
             for request, number in zip(requests, numbers, strict=True)
-        )
+            for piece in (encode_head(signed(self._credentials, request), number), request.body)
+        ]
+        if sum(map(len, pieces)) < _COPIED_BYTES:
+            pieces = [b"".join(pieces)]
         self._waiting.update(zip(numbers, (request.code for request in requests), strict=True))
         with self._failing(seconds, "to receive"):
             self._socket.settimeout(seconds)
-            self._socket.sendall(data)
+            for piece in pieces:
+                self._socket.sendall(piece)
         return numbers
 
     def receive(self, seconds: float) -> Frame:

@@ -65,8 +65,8 @@ _dumps = json.JSONEncoder(separators=(",", ":")).encode
 _loads = json.JSONDecoder(strict=False).decode
 
 
-def encode_frame(frame: Frame, opaque: int) -> bytes:
-    """Return the bytes of a frame with this `opaque` and a JSON header.
+def encode_head(frame: Frame, opaque: int) -> bytes:
+    """Return the bytes before the body of a frame with this `opaque` and a JSON header.
 
     Raises FrameError if RocketMQ would refuse it because of its size.
     """
@@ -84,8 +84,7 @@ def encode_frame(frame: Frame, opaque: int) -> bytes:
     length = LENGTH_BYTES + len(text) + len(frame.body)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
-    sizes = length.to_bytes(4, "big") + len(text).to_bytes(4, "big")
-    return b"".join([sizes, text, frame.body])
+    return length.to_bytes(4, "big") + len(text).to_bytes(4, "big") + text
 
 
 def decode_frame(data: memoryview) -> Frame:

@@ -5,7 +5,6 @@ Source: `PullMessageProcessor`, `QueryMessageProcessor`, `SendMessageProcessor`,
 """
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyrocket.remoting.calls import ServerCall, has_code, queue_request, succeeded
@@ -139,26 +138,10 @@ def _has_no_record(answer: Frame) -> bool:
     return answer.code == ResponseCode.SYSTEM_ERROR and said
 
 
-@dataclass(frozen=True)
-class SendAnswer:
-    """Where messages are stored.
-
-    Attributes:
-        status: SEND_OK; with another status they are stored, too.
-        queue_offset: The offset of the first message. That of a delayed message is in a system
-            topic.
-        message_ids: The offset id of each message.
-    """
-
-    status: SendStatus
-    queue_offset: int
-    message_ids: tuple[str, ...]
-
-
 def send(
     topic: str,
     queue_id: int,
-    body: bytes,
+    body: bytes | memoryview,
     *,
     group: str,
     born_ms: int,
@@ -166,8 +149,10 @@ def send(
     flag: int = 0,
     sys_flag: int = 0,
     is_batch: bool = False,
-) -> ServerCall[SendAnswer]:
+) -> ServerCall[SendStatus]:
     """Store a message, or all messages of a batch, in a queue. Repeated, it stores them again.
+
+    They are stored with any status.
 
     body: As it is stored, which may be compressed; of a batch, what `MessageDecoder.encodeMessages`
         returns.
@@ -183,13 +168,15 @@ def send(
     return ServerCall(
         f"messages for the topic {topic!r} queue {queue_id}",
         Frame(code, {name: str(value) for name, value in values.items()}, body),
-        lambda answer: SendAnswer(
-            SEND_STATUS[answer.code],
-            int(answer.fields["queueOffset"]),
-            tuple(filter(None, answer.fields["msgId"].split(","))),
-        ),
+        lambda answer: SEND_STATUS[answer.code],
         has_code(*SEND_STATUS),
     )
+
+
+def version_of() -> ServerCall[int]:
+    """Ask a broker for its version in `MQVersion`, which every answer has, also a refusal."""
+    request = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": ""})
+    return ServerCall("its version", request, lambda answer: answer.version, lambda answer: True)
 
 
 def write_topic(topic: TopicConfig) -> ServerCall[None]:

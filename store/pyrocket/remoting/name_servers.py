@@ -19,6 +19,7 @@ from pyrocket.remoting.codes import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.routes import (
+    MASTER,
     BrokerAddresses,
     TopicRouteData,
     live_brokers,
@@ -29,7 +30,6 @@ from pyrocket.remoting.routes import (
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, as in RocketMQ's clients."""
 
-_MASTER = 0
 _LEAST_S = 0.1
 _SOON = 0.1
 """The share of the life of a route after which a doubtful one is asked for again."""
@@ -175,7 +175,7 @@ class NameServers:
     def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
         """Return the brokers with the addresses at which they can be reached from here."""
         return {
-            name: replace(broker, addresses={_MASTER: self._replaced[name]})
+            name: replace(broker, addresses={MASTER: self._replaced[name]})
             if name in self._replaced
             else broker
             for name, broker in brokers.items()

@@ -14,6 +14,9 @@ from pyrocket.remoting.codes import RequestCode, ResponseCode
 from pyrocket.remoting.frames import Frame
 from pyrocket.values.admin import TopicConfig
 
+MASTER = 0
+"""The id of the master among the brokers with one name."""
+
 
 @dataclass(frozen=True)
 class BrokerAddresses:
@@ -39,6 +42,22 @@ class TopicRouteData:
     queues: Mapping[str, TopicConfig]
     brokers: Mapping[str, BrokerAddresses]
     order: str = ""
+
+    @property
+    def write_queues(self) -> dict[str, int]:
+        """Broker → its write queues, sorted; of an ordered topic also those of brokers that are
+        gone.
+        """
+        if self.order:
+            pairs = (each.split(":") for each in self.order.split(";") if each)
+            return {broker: int(count) for broker, count in pairs}
+        return {
+            broker: topic.write_queues
+            for broker, topic in sorted(self.queues.items())
+            if topic.writable
+            and broker in self.brokers
+            and MASTER in self.brokers[broker].addresses
+        }
 
 
 def route(topic: str) -> ServerCall[TopicRouteData | None]:

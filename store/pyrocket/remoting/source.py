@@ -5,12 +5,11 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from pyrocket.base.clock import system_clock
-from pyrocket.errors import TopicNotFoundError, TransportError
+from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.bounds import topic_bounds
@@ -166,13 +165,7 @@ class RocketMQSource:
         """Return one topic. Raises TopicNotFoundError."""
         configs = self._configs([name])
         if name not in configs:
-            near = get_close_matches(name, self.cluster.topic_names(self.seconds), 1)
-            raise TopicNotFoundError(
-                f"there is no topic {name!r}, or no live broker has it.",
-                remedy=f"Did you mean {near[0]!r}?"
-                if near
-                else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
-            )
+            raise self.cluster.not_found(name, self.seconds)
         return configs[name]
 
     def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:

@@ -171,8 +171,6 @@ def test_a_broker_is_reached_at_a_given_address(made):
     address, broker.registered_as = broker.address, "192.0.2.1:1"
     given = options(made, brokerAddresses=f"broker-a={address}")
     assert len(DefaultSource(given).reader(SCHEMA).partitions()) == 2
-    with pytest.raises(OptionError, match="can only be read"):
-        DefaultSource(options(made)).writer(SCHEMA, False)
 
 
 def test_a_query_can_wait_for_its_topic(made):

@@ -115,3 +115,57 @@ def test_the_policy_decides_about_a_loss(cluster, stream, loss, policy):
         return
     stream.drain()
     assert sorted(body for *_, body in stream.output()) == ["a0", "a1", "a2", *left]
+
+
+def writing(cluster, **more):
+    servers = ";".join(cluster.made.addresses)
+    return {"namesrv": servers, "topic": "t", "delivery": "at-least-once", **more}
+
+
+def test_a_batch_is_written_to_all_brokers(cluster, spark):
+    rows = spark.range(60).selectExpr("CAST(id AS STRING) AS body", "'x' AS tags")
+    rows.write.format("pyrocket").options(**writing(cluster)).mode("append").save()
+    read = spark.read.format("pyrocket").schema(COLUMNS).options(**cluster.options(tags="x"))
+    found = rows_of(read.load())
+    assert sorted(int(row[-1]) for row in found) == [*range(60)]
+    assert {(row[0], row[1]) for row in found} == {(A, 0), (A, 1), (B, 0)}
+
+
+def test_a_row_that_is_written_again_by_a_replay_is_dropped_by_its_id(cluster, spark, tmp_path):
+    """The recipe of CLUSTER.md."""
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+
+    def write(*bodies):
+        if bodies:
+            rows = [(body,) for body in bodies]
+            spark.createDataFrame(rows, "body STRING").coalesce(1).write.mode("append").text(
+                str(source)
+            )
+        stream = spark.readStream.schema("body STRING").text(str(source))
+        options = writing(cluster, checkpointLocation=str(checkpoint))
+        query = stream.writeStream.format("pyrocket").options(**options)
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    write(*(f"a{number}" for number in range(20)))
+    write(*(f"b{number}" for number in range(20)))
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink()
+    write()
+    ids = spark.read.format("pyrocket").schema("msgId STRING, body STRING")
+    found = rows_of(ids.options(**cluster.options()).load())
+    assert len(found) == 60
+    assert len(set(found)) == len({each for each, _ in found}) == 40
+
+    read = spark.readStream.format("pyrocket").schema(
+        "msgId STRING, body STRING, timestamp TIMESTAMP"
+    )
+    once = (
+        read.options(**cluster.options())
+        .load()
+        .withWatermark("timestamp", "1 hour")
+        .dropDuplicatesWithinWatermark(["msgId"])
+    )
+    query = once.writeStream.format("memory").queryName("once").outputMode("append")
+    query.trigger(availableNow=True).start().awaitTermination()
+    rows = [row.body for row in spark.table("once").select("body").collect()]
+    assert sorted(rows) == sorted([f"{kind}{number}" for kind in "ab" for number in range(20)])

@@ -65,14 +65,13 @@ def broker(source):
 
 @pytest.fixture
 def sink(target):
-    """The sink of a transport that can write: see `writable`."""
     sink = target.open_sink()
     yield sink
     sink.close()
 
 
 writable = pytest.mark.parametrize("made", WRITABLE, indirect=True)
-"""For tests of sinks."""
+"""For tests of exactly-once sinks."""
 
 
 def whole(source):
@@ -100,7 +99,6 @@ def test_a_missing_topic_is_reported(source):
         source.topic("u")
 
 
-@writable
 def test_a_topic_that_a_sink_must_not_create_is_reported(sink):
     with pytest.raises(TopicNotFoundError):
         sink.prepare("u", create=False)
@@ -194,14 +192,12 @@ def test_an_append_that_is_repeated_with_its_id_is_appended_once(sink, source):
     assert [each.rows for each in whole(source)] == [5, 4]
 
 
-@writable
 def test_an_append_without_an_id_is_never_treated_as_a_repeat(sink, source):
     for _ in range(2):
         sink.append(batch([b"x"], 0), topic="t")
     assert [each.rows for each in whole(source)] == [6, 4]
 
 
-@writable
 def test_each_call_of_a_sink_ends_within_its_deadline(made, sink, source):
     with made.busy():
         for call in (
@@ -277,7 +273,6 @@ def test_a_private_source_is_closed_separately(target, source):
     assert [each.rows for each in whole(source)] == [4, 4]
 
 
-@writable
 def test_an_empty_batch_of_a_schema_is_not_an_error(sink):
     assert sink.append(pa.record_batch({"body": pa.array([], pa.binary())}), topic="t").rows == 0
 

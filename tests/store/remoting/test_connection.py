@@ -188,7 +188,7 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent(pool):
         (1, StoreUnavailableError, "BROKER_FAILED"),
         (2, BrokerBusyError, "TOO_MANY_REQUESTS"),
         (215, BrokerBusyError, "TOO_MANY_REQUESTS"),
-        (14, StoreUnavailableError, "BROKER_FAILED"),
+        (14, BrokerBusyError, "TOO_MANY_REQUESTS"),
         (16, StorePermissionError, "PERMISSION_DENIED"),
         (1500, TransportError, "TRANSPORT_FAILED"),
         (2017, StoreUnavailableError, "BROKER_FAILED"),

@@ -1,0 +1,166 @@
+"""Encodes Arrow columns as the requests that store them: batches, and single delayed messages.
+
+    size           i32, of the whole item
+    magic, crc     i32 each, 0: the broker sets them
+    flag           i32
+    body           i32 length, bytes
+    properties     i16 length, bytes
+
+A batch is a run of such items, `MessageDecoder.encodeMessages`. All of its bodies are compressed or
+none is, because the request has one sysFlag.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyrocket.engine.delayed_routing import due_times, number_property, with_properties
+from pyrocket.engine.message_encoder import order_by_queue
+from pyrocket.formats.arrow_buffers import Bools, Ints
+from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS
+from pyrocket.formats.content_sum import row_sums
+from pyrocket.formats.message_keys import hex_column
+from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
+from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
+from pyrocket.formats.send_columns import SendColumns
+from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.messages import send
+from pyrocket.values.message import MessageQueue, SendStatus
+
+BATCH_BYTES = 512 << 10
+"""The size of a batch, unless one message is longer. A broker accepts records of 4 MiB in all."""
+
+PRODUCER_GROUP = "pyrocket"
+
+_HEAD = np.dtype([(name, ">i4") for name in ("size", "magic", "crc", "flag", "body_length")])
+_ITEM_BYTES = _HEAD.itemsize + 2
+_ID = np.dtype(
+    [("append", "V6"), ("row", ">u4"), ("time", "V4"), ("sum", ">u8"), ("length", ">u2")]
+)
+
+
+def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None) -> pa.StringArray:
+    """Return ids that the same rows get again if an append is repeated, and other rows do not.
+
+    append: Identifies the append. `topics` is the topic column, if any.
+
+    Bytes 0 to 9 are a hash of the append, to which the row is added; 14 to 23 are checksums of the
+    content. Bytes 10 to 13 are 0: RocketMQ's tools take them for a time, and then search from the
+    start of the month (`MessageClientIDSetter.getNearlyTimeFromID`).
+    """
+    begin = sha256(append.encode()).digest()
+    ids = np.zeros(len(columns), _ID)
+    ids["append"] = np.frombuffer(begin, "V6", 1)
+    ids["row"] = np.arange(len(columns)) + int.from_bytes(begin[6:10], "big")
+    ids["sum"], ids["length"] = row_sums(columns, topics), pc.binary_length(columns.body)
+    return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
+
+
+@dataclass(frozen=True, eq=False)
+class OutgoingRows:
+    """Messages that one request stores in one queue.
+
+    Attributes:
+        body, flag, properties: Columns of the messages; `properties` as they are stored.
+        is_delayed: Whether it is a message with a delay, which a batch cannot have.
+        is_free: Whether another queue of the topic would do as well.
+    """
+
+    body: pa.BinaryArray
+    flag: Ints
+    properties: pa.BinaryArray
+    is_delayed: bool
+    is_free: bool
+
+    def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendStatus]:
+        """Return the request for a queue."""
+        body, sys_flag = self.body, 0
+        lengths = pc.binary_length(body).to_numpy()
+        if lengths.min() >= COMPRESS_BODY_FROM_BYTES:
+            deflated, flags = compress_bodies(body)
+            if flags.all():
+                body, sys_flag = deflated, COMPRESSED_FLAGS
+        alone = self.is_delayed
+        data = body[0].as_buffer() if alone else _items(body, self.flag, self.properties)
+        return send(
+            queue.topic,
+            queue.queue_id,
+            memoryview(data),
+            group=PRODUCER_GROUP,
+            born_ms=born_ms,
+            properties=self.properties[0].as_py().decode() if alone else "",
+            flag=int(self.flag[0]) if alone else 0,
+            sys_flag=sys_flag,
+            is_batch=not alone,
+        )
+
+
+def _items(body: pa.BinaryArray, flag: Ints, properties: pa.BinaryArray) -> pa.Buffer:
+    lengths = pc.binary_length(body).to_numpy()
+    property_lengths = pc.binary_length(properties).to_numpy()
+    head = np.zeros(len(body), _HEAD)
+    head["size"] = lengths + property_lengths + _ITEM_BYTES
+    head["flag"], head["body_length"] = flag, lengths
+    joined = pc.binary_join_element_wise(
+        fixed_width(head.view(np.uint8), _HEAD.itemsize),
+        body,
+        fixed_width(property_lengths.astype(">u2").view(np.uint8), 2),
+        properties,
+        pa.scalar(b"", pa.binary()),
+    )
+    return joined.buffers()[2]
+
+
+def outgoing_rows(
+    columns: SendColumns, ids: pa.StringArray, queue_ids: npt.NDArray[np.int32], now_ms: int
+) -> Iterator[tuple[int, OutgoingRows]]:
+    """Yield the rows by queue, each queue in order. Raises MessageError, which names the row."""
+    delayed = np.zeros(len(columns), bool)
+    delays = {DELAY: columns.delay_level, TIMER_DELIVER_MS: due_times(columns, now_ms)}
+    for name, values in delays.items():
+        if values is not None:
+            columns = with_properties(columns, number_property(name, values))
+            delayed |= values.is_valid().to_numpy(zero_copy_only=False)
+    properties, bound = join_properties(columns, ids), np.zeros(len(columns), bool)
+    for values in (columns.sharding_key, columns.queue_id):
+        if values is not None:
+            bound |= values.is_valid().to_numpy(zero_copy_only=False)
+    body, flag = columns.body, np.zeros(len(columns), np.int32)
+    if columns.flag is not None:
+        flag = pc.fill_null(columns.flag, 0).to_numpy()
+    order = order_by_queue(queue_ids)
+    if order is not None:
+        at, body, properties = order.to_numpy(), body.take(order), properties.take(order)
+        queue_ids, flag, delayed, bound = (each[at] for each in (queue_ids, flag, delayed, bound))
+    sizes = pc.add(pc.binary_length(body), pc.binary_length(properties)).to_numpy()
+    for start, end in _cuts(sizes.astype(np.int64) + _ITEM_BYTES, queue_ids, delayed):
+        rows, count = slice(start, end), end - start
+        yield (
+            int(queue_ids[start]),
+            OutgoingRows(
+                body.slice(start, count),
+                flag[rows],
+                properties.slice(start, count),
+                bool(delayed[start]),
+                not bound[rows].any(),
+            ),
+        )
+
+
+def _cuts(sizes: Ints, queue_ids: Ints, alone: Bools) -> Iterator[tuple[int, int]]:
+    """Yield the rows of each request: of one queue, at most BATCH_BYTES, or one row."""
+    totals = np.cumsum(sizes)
+    changes = (queue_ids[1:] != queue_ids[:-1]) | alone[1:] | alone[:-1]
+    start = 0
+    for end in (*(np.flatnonzero(changes) + 1).tolist(), len(sizes)):
+        while start < end:
+            most = int(totals[start] - sizes[start]) + BATCH_BYTES
+            last = int(np.searchsorted(totals, most, side="right"))
+            last = max(start + 1, min(last, end))
+            yield start, last
+            start = last

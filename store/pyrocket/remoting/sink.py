@@ -1,0 +1,259 @@
+"""Sends rows to the topics of a cluster of RocketMQ."""
+
+import logging
+import random
+import time
+from collections import ChainMap, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+
+from pyrocket.base.clock import system_clock
+from pyrocket.engine.message_encoder import by_topic, name_row, route
+from pyrocket.errors import (
+    BrokerBusyError,
+    InvalidInputError,
+    MessageError,
+    PyrocketError,
+    StoreUnavailableError,
+    TransportError,
+    UnsupportedError,
+)
+from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
+from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.codes import error_of
+from pyrocket.remoting.messages import version_of
+from pyrocket.values.admin import TopicConfig
+from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_FIND_S = 1.0
+"""How long a broker is looked for before its rows are sent to others."""
+
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
+_FIRST_WITH_TIMERS = 413
+"""RocketMQ 5.0.0 in `MQVersion`."""
+
+_PASSING = TransportError, BrokerBusyError
+"""Errors after which rows are sent again."""
+
+_Waiting = dict[MessageQueue, deque[OutgoingRows]]
+_Failed = dict[MessageQueue, PyrocketError]
+_log = logging.getLogger(__name__)
+
+
+class RocketMQSink:
+    """Sends rows at least once. Must be used by one thread only.
+
+    A request without answer is repeated, so that its messages can be stored twice. They have the
+    same ids then, and so have the rows of an append that is repeated with its `repeat_id`.
+    """
+
+    retention = None
+
+    def __init__(
+        self,
+        cluster: RocketMQCluster,
+        topics: Sequence[str] = (),
+        *,
+        broker: str = "",
+        seconds: float = 30.0,
+    ) -> None:
+        """Connect when it is first used.
+
+        topics: Topics that are written; the cluster is that of the first one.
+        broker: The only broker to which rows are sent; empty for all brokers of a topic.
+        seconds: How long requests are repeated.
+        """
+        self._cluster, self._topics = cluster, topics
+        self._broker, self._seconds = broker, seconds
+        self._known: dict[str, list[MessageQueue]] = {}
+        self._status = SendStatus.SEND_OK
+
+    def within(self, seconds: float) -> "Self":
+        """Return a sink of the same cluster whose requests are repeated for this time."""
+        return type(self)(self._cluster, self._topics, broker=self._broker, seconds=seconds)
+
+    @property
+    def store_id(self) -> str:
+        """The name of the cluster as the id of a store."""
+        routes = self._cluster.routes(self._topics[:1], self._seconds)
+        brokers = sorted(name for found in routes.values() for name in found.brokers)
+        name = self._broker or (brokers or [self._cluster.first_broker(self._seconds)])[0]
+        return f"rocketmq:{self._cluster.broker(name, self._seconds).cluster}"
+
+    def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
+        """Return a topic with all queues that can be written. None is created.
+
+        Raises TopicNotFoundError, MessageError (TOPIC_NOT_WRITABLE).
+        """
+        count = len(self._queues(topic))
+        return TopicConfig(topic, count, count)
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        topic: str | None = None,
+        first_queue: int | None = None,
+        repeat_id: str = "",
+    ) -> AppendResult:
+        """Send all rows; after an error, some may be stored. All are checked before any is sent.
+
+        A queue id is the position among the queues of all brokers, by broker and id.
+        """
+        columns = check_send_batch(batch)
+        if columns.delay is not None or columns.deliver_at is not None:
+            self._check_timers()
+        if not len(columns):
+            return AppendResult(0, 0, 0)
+        first = random.randrange(1024) if first_queue is None else first_queue
+        parts = by_topic(batch, topic)
+        topics = batch.column("topic") if topic is None else None
+        ids = message_ids(repeat_id or uuid4().hex, columns, topics)
+        waiting: _Waiting = {}
+        for name, rows in parts:
+            part = columns if rows is None else columns.take(rows)
+            queues = self._queues(name)
+            try:
+                queue_ids = route(part, name, len(queues), first)
+                own = ids if rows is None else ids.take(rows)
+                for at, outgoing in outgoing_rows(part, own, queue_ids, system_clock()):
+                    waiting.setdefault(queues[at], deque()).append(outgoing)
+            except MessageError as error:
+                raise name_row(error, rows) from None
+        size = sum(each.body.nbytes for queue in waiting.values() for each in queue)
+        self._send(waiting)
+        return AppendResult(len(columns), size, 0, self._status)
+
+    def flush(self) -> None:
+        """Do nothing: brokers flush as they are configured."""
+
+    def close(self, *, clean: bool = True) -> None:
+        """Do nothing: the connections belong to the cluster."""
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues to which messages of a topic can be sent, in the order of Java."""
+        if topic not in self._known:
+            found = self._cluster.routes([topic], self._seconds).get(topic)
+            if found is None:
+                raise self._cluster.not_found(topic, self._seconds)
+            queues = [
+                MessageQueue(topic, broker, queue_id)
+                for broker, count in found.write_queues.items()
+                for queue_id in range(count)
+                if self._broker in ("", broker)
+            ]
+            if not queues:
+                raise MessageError(
+                    f"no queue of the topic {topic!r} can be written at"
+                    f" {self._broker or 'any broker'}.",
+                    remedy="Start the master of its broker, or permit writing: `mqadmin"
+                    " updateTopicPerm -n NAMESRV -c CLUSTER -t TOPIC -p 6`.",
+                    code="TOPIC_NOT_WRITABLE",
+                )
+            self._known[topic] = queues
+        return self._known[topic]
+
+    def _check_timers(self) -> None:
+        """Raise UnsupportedError if the brokers have no due times, as RocketMQ 4."""
+        name = self._broker or self._cluster.first_broker(self._seconds)
+        (version,) = self._cluster.ask(name, [version_of()], self._seconds)
+        if version < _FIRST_WITH_TIMERS:
+            raise UnsupportedError(
+                f"the broker {name} has RocketMQ 4, which has no columns delay and"
+                " deliverTimestamp.",
+                remedy="Use the column delayLevel, or RocketMQ 5.",
+                code="UNSUPPORTED_DELAY",
+            )
+
+    def _send(self, waiting: _Waiting) -> None:
+        """Send all rows, one request at a time to each queue, so that a queue keeps their order.
+
+        Rows that failed are sent again; if they do not have to stay in their queue, to another
+        broker. Raises the error of rows that fail until `seconds` have passed.
+        """
+        end, pause = 0.0, _FIRST_PAUSE_S
+        while waiting:
+            failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
+            for queue in [queue for queue in waiting if queue not in failed]:
+                waiting[queue].popleft()
+                if not waiting[queue]:
+                    del waiting[queue]
+            if not failed:
+                end, pause = 0.0, _FIRST_PAUSE_S
+                continue
+            end = end or time.monotonic() + self._seconds
+            for queue, error in failed.items():
+                if time.monotonic() + pause > end or not isinstance(error, _PASSING):
+                    self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
+                    raise _in_part(error)
+            self._move(waiting, failed)
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def _move(self, waiting: _Waiting, failed: _Failed) -> None:
+        """Move the free rows of failed queues to queues of brokers that have not failed."""
+        brokers = {queue.broker for queue in failed}
+        for queue in failed:
+            others = [each for each in self._queues(queue.topic) if each.broker not in brokers]
+            rows = waiting.pop(queue)
+            bound = deque(each for each in rows if not (each.is_free and others))
+            if bound:
+                waiting[queue] = bound
+            for each in rows if others else ():
+                if each.is_free:
+                    waiting.setdefault(random.choice(others), deque()).append(each)
+
+    def _flight(self, first: Mapping[MessageQueue, OutgoingRows]) -> _Failed:
+        """Send rows to queues, all at once, and return the errors of those that failed."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in first:
+            by_broker.setdefault(queue.broker, []).append(queue)
+        sent = partial(self._sent, first)
+        if len(by_broker) == 1:
+            return sent(*by_broker.values())
+        with ThreadPoolExecutor(len(by_broker), "pyrocket-sends") as pool:
+            return dict(ChainMap(*pool.map(sent, by_broker.values())))
+
+    def _sent(
+        self, first: Mapping[MessageQueue, OutgoingRows], queues: Sequence[MessageQueue]
+    ) -> _Failed:
+        """Send rows to queues of one broker."""
+        broker, now_ms = queues[0].broker, system_clock()
+        calls = [first[queue].call(queue, now_ms) for queue in queues]
+        try:
+            pool = self._cluster.pool(broker, _FIND_S)
+            seconds = min(self._seconds, ATTEMPT_S)
+            answers = pool.exchange([call.request for call in calls], seconds)
+        except TransportError as error:
+            self._cluster.lost(broker)
+            return dict.fromkeys(queues, error)
+        failed: _Failed = {}
+        for queue, call, answer in zip(queues, calls, answers, strict=True):
+            if call.accepts(answer):
+                self._note(call.value(answer, pool.place))
+            else:
+                failed[queue] = error_of(answer, call.asked, pool.place)
+        return failed
+
+    def _note(self, status: SendStatus) -> None:
+        """Log the first answer whose messages are stored, but not flushed or copied in time."""
+        if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
+            self._status = status
+            _log.warning("messages are stored, and may be lost with a broker: %s", status)
+
+
+def _in_part(error: PyrocketError) -> PyrocketError:
+    """Return the error of a broker, which is not one about rows of which none were sent."""
+    if not isinstance(error, InvalidInputError):
+        return error
+    message = f"{error.message} Other rows may be stored."
+    return StoreUnavailableError(message, remedy=error.remedy, code=error.code)
