@@ -25,8 +25,8 @@ ALL = (BATCH, STREAM, SINK)
 SERVERS = ("endpoint", "namesrv")
 TARGETS = ("path", *SERVERS)
 STORES = ("path", "endpoint")
-"""The options that name a target. Those of SERVERS name servers instead of a directory, those of STORES
-a store of pyrocket instead of a cluster."""
+"""The options that name a target: SERVERS name servers instead of a directory, and STORES stores of
+pyrocket instead of a cluster of RocketMQ."""
 
 _MAX = 2**63 - 1
 _ROWS, _READ = "rows", "read"
