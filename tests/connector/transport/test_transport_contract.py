@@ -253,7 +253,7 @@ def test_one_commit_of_a_group_covers_all_queues_and_never_moves_backwards(sourc
 def test_the_target_of_a_task_is_small_and_opens_only_the_drivers_store(made, broker):
     pinned = broker.target
     assert pickle.loads(pickle.dumps(pinned)) == pinned
-    assert len(pickle.dumps(pinned)) < 400
+    assert len(pickle.dumps(pinned)) < 450
     assert made.target.store_id is None
     assert pinned.open_source().identities() == broker.identities()
     with pytest.raises(StoreNotSharedError):
