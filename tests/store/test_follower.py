@@ -54,7 +54,7 @@ def fill(store, rounds=3):
         store.append_batch(batch(rows, [n % 2 for n in range(12)]), topic="t")
         store.append(message(b"keyed", keys=[f"k{number}"], tags="a"))
         store.append(message(b"delayed", delay_level=2))
-        half, _ = store.transactions.send_half("g", message(b"half"))
+        store.transactions.send_half("g", message(b"half"))
         store.append(message(b"x" * 2500))
 
 
@@ -143,8 +143,7 @@ def test_changed_bytes_are_refused_and_nothing_of_them_is_written(
     at = rng.choice([*range(8), *range(20, 36), *range(100, 600)])
     data[at] ^= 1 << rng.randrange(8)
     with pytest.raises(PyrocketError) as caught:
-        replica.receive(start, bytes(data))
-        replica.receive(start + len(data), bytes(SMALL.log_file_bytes))
+        replica.receive(start, bytes(data) + bytes(SMALL.log_file_bytes))
     assert caught.value.code == "REPLICA_RECORD"
     assert log_bytes(path).startswith(log_bytes(tmp_path / "replica"))
     replica.forget_rest()

@@ -5,7 +5,7 @@ from pyrocket.base.clock import system_clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import PUBLISHED
-from pyrocket.engine.follower import Follower, SmallFiles, make_replica, small_files
+from pyrocket.engine.follower import Follower, SmallFiles, make_replica, small_paths
 from pyrocket.metadata.role import Role
 from pyrocket.services.services import recovery_hooks
 
@@ -56,10 +56,14 @@ def pass_on(primary, follower, step=1 << 20, until=None):
         follower.receive(start + at, data[at : at + step])
 
 
+def read_small(path):
+    return {name: file.read_bytes() for name, file in small_paths(Layout(path)).items()}
+
+
 def pass_files(primary, follower, cursors=None):
     """Send all small files."""
     page = words(primary)
-    follower.put(SmallFiles(small_files(Layout(primary)), (), cursors or page.cursors()))
+    follower.put(SmallFiles(read_small(primary), (), cursors or page.cursors()))
     page.close()
 
 

@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +61,10 @@ _NAMES = re.compile(
     r"|pyrocket/(topics|epochs|sink|pop|retention|group_starts)\.json"
 )
 _IDENTITY = frozenset(
-    ["version", "release", "uuid", "brokerName", "created", "logFileBytes", "queueFileEntries"]
-    + ["indexSlots", "indexItems", "messageDelayLevel"]
+    (
+        *("version", "release", "uuid", "brokerName", "created", "messageDelayLevel"),
+        *("logFileBytes", "queueFileEntries", "indexSlots", "indexItems"),
+    )
 )
 """The fields of `store.json` that a replica copies: not the ranges of the log with checksums of
 whole records, which the primary may change later.
@@ -82,14 +85,13 @@ class SmallFiles:
     cursors: Mapping[int, int] = field(default_factory=dict)
 
 
-def small_files(layout: Layout) -> dict[str, bytes]:
-    """Return the small files of a store that its replica needs. Requires the write lock."""
+def small_paths(layout: Layout) -> dict[str, Path]:
+    """Return the small files of a store that its replica needs, by name."""
     own = layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop, layout.retention
     config = [path for path in listed(layout.config("x").parent) if ".json" in path.name]
     paths = (*own, layout.group_starts, *listed(layout.sink_markers), *config)
     known = {str(path.relative_to(layout.root)): path for path in paths}
-    found = {name: io.read_or_none(path) for name, path in known.items() if _NAMES.fullmatch(name)}
-    return {name: data for name, data in found.items() if data is not None}
+    return {name: path for name, path in known.items() if _NAMES.fullmatch(name) and path.exists()}
 
 
 def make_replica(layout: Layout, role: Role, identity: bytes) -> None:

@@ -51,6 +51,6 @@ class RoleFile:
         return StoreReadOnlyError(
             f"{self._root} is a replica of {role.primary}: it can only be read.",
             remedy=f"Write to {role.primary}. For a store of its own, take a snapshot of the"
-            " replica: `pyrocket store snapshot`.",
+            " replica: `pyrocket snapshot`.",
             code="REPLICA_READ_ONLY",
         )
