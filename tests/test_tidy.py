@@ -32,7 +32,7 @@ LAYERS = [
     ["store"],
     ["broker"],
     ["server", "client"],
-    ["testing", "tools.verify", "tools.session"],
+    ["testing", "tools.verify", "tools.session", "replica"],
     ["tools.summaries"],
     ["tools.repair", "tools.notebook"],
     ["tools.cli"],

@@ -6,7 +6,7 @@ import pytest
 from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.follower import SmallFiles
+from pyrocket.engine.parts.follower import SmallFiles
 from pyrocket.errors import StoreReadOnlyError
 from support.replicas import (
     assert_alike,

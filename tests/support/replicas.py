@@ -5,7 +5,7 @@ from pyrocket.base.clock import system_clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import PUBLISHED
-from pyrocket.engine.follower import Follower, SmallFiles, make_replica, small_paths
+from pyrocket.engine.parts.follower import Follower, SmallFiles, make_replica, small_paths
 from pyrocket.metadata.role import Role
 from pyrocket.services.services import recovery_hooks
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.follower import SmallFiles, small_paths
+from pyrocket.engine.parts.follower import SmallFiles, small_paths
 from pyrocket.errors import DataLossError, InvalidInputError, StoreLockedError
 from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.json_table import file_stamp
@@ -158,7 +158,7 @@ class ReplicaFeed:
         self._at = self._log.first_offset() if end is None else end
         self._stamps: Mapping[str, object] = {}
         self._cursors: Mapping[int, int] = {}
-        self._structure, self._next_look = -1, 0.0
+        self._structure, self._log_start, self._next_look = -1, -1, 0.0
         own = {IDENTITY: self._layout.identity, "pyrocket/epochs.json": self._layout.epochs}
         found = {name: read_or_none(path) for name, path in own.items()}
         known = {name: data for name, data in found.items() if data is not None}
@@ -215,8 +215,9 @@ class ReplicaFeed:
         cursors = reader_of(self._store).cursors()
         changed = [name for name in stamps if stamps[name] != self._stamps.get(name)]
         gone = [name for name in self._stamps if name not in stamps]
+        first = self._log.first_offset()
         if not changed and not gone:
-            if cursors != self._cursors:
+            if (cursors, first) != (self._cursors, self._log_start):
                 at = self._store.position().published
                 self._held = _Held(at, SmallFiles(cursors=cursors))
         else:
@@ -228,4 +229,5 @@ class ReplicaFeed:
                 return  # The next look tries again.
             files = {name: data for name, data in found.items() if data is not None}
             self._held = _Held(at, SmallFiles(files, gone, cursors))
-        self._stamps, self._cursors, self._structure = stamps, cursors, structure
+        self._stamps, self._cursors, self._log_start = stamps, cursors, first
+        self._structure = structure

@@ -13,7 +13,7 @@ from pyrocket.base.rounds import Rounds
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.broker.replicas import IDENTITY
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.follower import Follower, SmallFiles, make_replica
+from pyrocket.engine.parts.follower import Follower, SmallFiles, make_replica
 from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
@@ -229,7 +229,7 @@ class PrimaryLink:
             self._unflushed += len(block.data)
         if block.files or block.gone or block.cursors:
             follower.put(SmallFiles(dict(block.files), [*block.gone], dict(block.cursors)))
-            follower.clean(block.log_start)
+        follower.clean(block.log_start)
         self._published = block.published
         self.changed()
         if follower.end >= block.published or self._unflushed >= _FLUSH_BYTES:

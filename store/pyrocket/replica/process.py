@@ -13,7 +13,7 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import refuse_if_others_can_read
 from pyrocket.broker.settings import CODE, PLAIN, Settings
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.follower import Follower
+from pyrocket.engine.parts.follower import Follower
 from pyrocket.errors import OptionError
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.metadata.identity import layout_of
