@@ -23,7 +23,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.role import Role, RoleFile
-from pyrocket.remote.client import Client, Pauses
+from pyrocket.remote.client import Client, Timeouts
 from pyrocket.values.source import ReplicaState
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import value_of
@@ -31,6 +31,10 @@ from pyrocket.wire.messages import value_of
 _FLUSH_BYTES = 32 << 20
 """While a replica catches up, it flushes and acknowledges this often."""
 
+TIMEOUTS = Timeouts(connect=5, call=5, total=5, first=5)
+"""Of calls to the primary: a replica that stops waits for the last one."""
+
+_FIRST_PAUSE_S, _PAUSE_S = 0.1, 5.0
 _CRC_BYTES = 4
 _FAILED = "following the primary failed"
 _log = logging.getLogger(__name__)
@@ -136,7 +140,7 @@ class PrimaryLink:
         return self._follower
 
     def _run(self) -> None:
-        pauses = Pauses(float("inf"))
+        pause_s = _FIRST_PAUSE_S
         while not self._stopped.is_set():
             before = self._published
             try:
@@ -144,10 +148,8 @@ class PrimaryLink:
             except Exception as error:
                 self._failed(error)
             self._disconnect()
-            if self._published > before:
-                pauses = Pauses(float("inf"))
-            if not self._stopped.is_set():
-                pauses.wait()
+            pause_s = _FIRST_PAUSE_S if self._published > before else min(2 * pause_s, _PAUSE_S)
+            self._stopped.wait(pause_s)
 
     def _failed(self, error: Exception) -> None:
         """Log an error, and open the store again after a failed write or fsync."""

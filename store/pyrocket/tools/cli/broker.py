@@ -211,7 +211,7 @@ def _state(state: "RunningState") -> dict[str, Any]:
         "published": state.published,
         "flushBehindBytes": state.published - state.flushed,
         "dispatchBehindBytes": state.published - state.dispatched,
-        **({"replicaOf": state.primary} if state.primary else {}),
+        "replicaOf": state.primary,
         "replicas": [_replica(each) for each in state.replicas],
     }
 
