@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 76_693,
-    "files": 457,
-    "rooms": 24,
-    "floors": 14,
-    "arrows between rooms": 145,
+    "lines": 78_100,
+    "files": 465,
+    "rooms": 25,
+    "floors": 15,
+    "arrows between rooms": 160,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,
