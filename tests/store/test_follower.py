@@ -8,6 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import SmallFiles
 from pyrocket.errors import StoreReadOnlyError
+from pyrocket.tools.repair.run import repair
 from support.replicas import (
     assert_alike,
     first_offset,
@@ -189,6 +190,7 @@ def test_every_write_is_refused_and_reads_work(primary, path, replica, tmp_path)
             lambda: store.transactions.send_half("g", message()),
             lambda: store.timers.cancel("t", "id"),
             lambda: Store.open(where),
+            lambda: repair(where),
         ):
             with pytest.raises(StoreReadOnlyError) as caught:
                 write()
