@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pyrocket import Store
+from pyrocket import Client, Connection, Store
 from pyrocket.server.tls import Certificate
 from support import broker_process
 from support.broker import served
@@ -89,8 +89,13 @@ def exported(tmp_path_factory):
     tls = ("--tls-certificate", pem, "--tls-key", key, "--listen", "plain://127.0.0.1:0")
     with broker_process.running(path, *tls, "--metrics", "127.0.0.1:0") as (_, found):
         run("topic", "list", "--endpoint", found.listen[0])
+        client = Client(Connection(found.listen[0]))
+        replica = client.stream("Replicate", replica="id", name="a replica")
+        next(replica)
         with urllib.request.urlopen(f"http://{found.metrics}/metrics") as reply:
             text = reply.read().decode()
+        replica.close()
+        client.close()
     families = text_string_to_metric_families(text)
     return {one.name: {*one.labels} for family in families for one in family.samples}
 

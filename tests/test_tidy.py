@@ -32,7 +32,7 @@ LAYERS = [
     ["store"],
     ["broker"],
     ["server", "client"],
-    ["tools.rocketmq"],
+    ["tools.rocketmq", "server.replica"],
     ["testing", "tools.verify", "tools.session"],
     ["tools.summaries"],
     ["tools.repair", "tools.notebook"],
@@ -169,7 +169,8 @@ def store_fault(module, name):
         return "inside the package, import from the module that defines it"
     if own is None:
         return f"{module} is not in the table of layers"
-    if {own.split(".")[0], other.split(".")[0]} == {"server", "remote"}:
+    pair = {own.split(".")[0], other.split(".")[0]}
+    if pair == {"server", "remote"} and own != "server.replica":  # It is a client of its primary.
         return "a server and its clients do not import each other"
     if own != other and RANKS[own] == RANKS[other] and own:
         return f"{own} and {other} may not import each other"

@@ -7,11 +7,11 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 78_090,
-    "files": 464,
+    "lines": 79_459,
+    "files": 472,
     "rooms": 24,
     "floors": 14,
-    "arrows between rooms": 147,
+    "arrows between rooms": 149,
     "circles of rooms": 0,
     "doubled public names": 0,
     "places of paths outside disk": 22,

@@ -19,6 +19,7 @@ from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.inner import inner
 from support.payments import pay_until_death  # noqa: F401  a task of its own
 from support.pops import consume_for_ever  # noqa: F401  a task of its own
+from support.replicas import opened, pass_files, pass_on
 from support.sinks import numbered, stage_tasks
 from support.stores import SMALL, batch, message
 
@@ -250,3 +251,21 @@ def read_forever(path, result, seed):
             except OffsetOutOfRangeError:
                 losses += 1
     Path(result).write_text(f"{rows} {losses}")
+
+
+def follow_until_step(primary, path, until, step, half, trace):
+    """Take over the log of a primary and its small files, and die before a step."""
+    follower = opened(Path(path))
+    die_at_step(step, half, trace)
+    pass_on(Path(primary), follower, 3000, until)
+    pass_files(Path(primary), follower)
+    os._exit(0)
+
+
+def cut_until_step(path, offset, step, half, trace):
+    """Cut off the tail of a replica, and die before a step."""
+    follower = opened(Path(path))
+    die_at_step(step, half, trace)
+    if follower.end > offset:
+        follower.cut(offset)
+    os._exit(0)

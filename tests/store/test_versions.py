@@ -29,6 +29,7 @@ IN_FOLDERS = {
     "empty.json": f"sink/{'0' * 32}",
     "unclean.json": "sink/unclean.json",
     "broker.json": "broker.json",
+    "role.json": "role.json",
     "retention.json": "retention.json",
     "pop.json": "pop.json",
     "locks.json": "locks.json",

@@ -26,6 +26,7 @@ VERSIONS = {
     "cursors.json": 1,
     "retention.json": 1,
     "group_starts.json": 1,
+    "role.json": 1,
     "broker.json": 1,
     "sink.json": 2,
     "pop.json": 1,

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
@@ -16,6 +16,7 @@ from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import Polls
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.broker.pop.values import DeliveryLag
+from pyrocket.broker.replicas import Replicas
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
@@ -82,6 +83,7 @@ class Broker:
         self._writer.room.keep_reserve()
         store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
         self.source, self.sink = StoreSource(store), StoreSink(store)
+        self.replicas = Replicas(store)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
@@ -164,7 +166,8 @@ class Broker:
         return self._store.path
 
     def running(self) -> RunningState:
-        return running_state(self._store.path, self._writer.cleaner.is_full)
+        state = running_state(self._store.path, self._writer.cleaner.is_full)
+        return replace(state, replicas=self.replicas.states())
 
     @property
     def trouble(self) -> str:
@@ -224,9 +227,7 @@ class Broker:
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
-        names = [entry.name for entry in listed(Layout(self._store.path).commit_log)]
-        starts = [start for name in names if (start := parse_file_name(name)) is not None]
-        return self._store.position().published - min(starts, default=0)
+        return log_bytes_of(self._store)
 
     def hello(self) -> Hello:
         """Return the answer to a client's first call."""
@@ -234,9 +235,7 @@ class Broker:
 
     def version(self) -> Version:
         """Return the version of the store. Reads only memory."""
-        at, source = self._store.position(), self.source
-        epoch = self._store.history.epoch
-        return Version(at.published, at.dispatched, at.structure, epoch, source.is_recovering())
+        return version_of(self._store)
 
     def close(self) -> None:
         """Append the pending records, stop the services, and close the store cleanly."""
@@ -271,6 +270,20 @@ def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:
         max_request_bytes=max_request_bytes,
         capabilities=CAPABILITIES,
     )
+
+
+def log_bytes_of(store: Store) -> int:
+    """Return the size of the log of a store in bytes."""
+    names = [entry.name for entry in listed(Layout(store.path).commit_log)]
+    starts = [start for name in names if (start := parse_file_name(name)) is not None]
+    return store.position().published - min(starts, default=0)
+
+
+def version_of(store: Store) -> Version:
+    """Return the version of a store. Reads only memory."""
+    at, history = store.position(), store.history
+    recovering = history.recovery_is_interrupted
+    return Version(at.published, at.dispatched, at.structure, history.epoch, recovering)
 
 
 def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:

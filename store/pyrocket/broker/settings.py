@@ -183,6 +183,18 @@ class Settings:
     )
     nameserver_access_key: str = _setting("", TEXT, "The broker's user at name servers.")
     nameserver_secret_key_file: str = _setting("", TEXT, "File with the secret of that user.")
+    replica_of: str = _setting(
+        "",
+        TEXT,
+        "Address of the broker whose store is copied, as host:port; only reads are served.",
+    )
+    replica_ca: str = _setting(
+        "", TEXT, "PEM file with the CA certificates of that broker; implies TLS."
+    )
+    replica_access_key: str = _setting(
+        "", TEXT, "The replica's user at that broker, with the right `admin` on the store."
+    )
+    replica_secret_key_file: str = _setting("", TEXT, "File with the secret of that user.")
     metrics: str = _setting("", TEXT, "Address of /metrics and /health, such as 127.0.0.1:5557.")
     log_format: str = _setting("text", _one_of("text", "json"), "Format of log lines.")
     log_level: str = _setting(

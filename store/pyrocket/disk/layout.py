@@ -13,6 +13,7 @@
     pyrocket/ends.json                            ends of the queues at the last checkpoint
     pyrocket/retention.json                       retention of messages
     pyrocket/group_starts.json                    where groups start in topics
+    pyrocket/role.json                            the primary of a replica
     pyrocket/broker.json                          the process that serves the store, while it runs
     pyrocket/reserve                              space that a broker keeps for a full disk
     pyrocket/pop.json                             messages that groups have received and acked
@@ -90,6 +91,7 @@ class Layout:
     queue_ends = _own("ends.json")
     retention = _own("retention.json")
     group_starts = _own("group_starts.json")
+    role = _own("role.json")
     broker = _own("broker.json")
     reserve = _own("reserve")
     pop = _own("pop.json")

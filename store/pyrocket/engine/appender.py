@@ -163,6 +163,22 @@ class Appender:
             start = self._log.place(start, chunk.sizes).end
         return start
 
+    def append_raw(self, offset: int, records: memoryview, store_time: int) -> None:
+        """Append whole records, with the blanks between them, that have their places already.
+
+        `offset` must be the end of the log; `store_time` is that of the last record.
+        """
+        end = offset + len(records)
+        self._state[RESERVED] = end
+        with self._erase_on_failure():
+            position = offset
+            while position < end:
+                stop = min(end, self._log.file_end(position))
+                self._log.run.write_or_create(position, records[position - offset : stop - offset])
+                position = stop
+        self._publish(end, max(store_time, self._state[STORE_TIME]), 1, None)
+        self._dispatch_from_log()
+
     def roll_forward(self) -> None:
         """Erase unpublished bytes, dispatch published records. Raises StoreFailedError."""
         state = self._state

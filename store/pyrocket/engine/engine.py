@@ -14,6 +14,7 @@ from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences
+from pyrocket.metadata.role import RoleFile
 from pyrocket.metadata.topics import Topics
 from pyrocket.values.admin import TopicConfig
 
@@ -118,7 +119,7 @@ class Engine:
                 self.reader.close()
 
     def _refusal(self) -> StoreReadOnlyError:
-        return StoreReadOnlyError(
+        return RoleFile(self.layout).refusal() or StoreReadOnlyError(
             f"{self.layout.root} is open for reading only, or closed.",
             remedy="Open it with read_only=False.",
         )

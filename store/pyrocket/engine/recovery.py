@@ -132,6 +132,8 @@ class StoreParts:
     page: SharedState
     topics: Topics
     hooks: RecoveryHooks
+    follows: bool = False
+    """Whether this is a replica, whose epochs are those of its primary."""
 
     def structure_changed(self) -> None:
         """Notify every reader that topics or files were created or deleted."""
@@ -160,7 +162,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             before_change=partial(_begin, layout, page),
             before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )
-        if not clean or recovered.missing:
+        if (not clean or recovered.missing) and not store.follows:
             Epochs(layout).begin(recovered.ends)
         store.keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)

@@ -30,12 +30,15 @@ from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, create_identity
 from pyrocket.metadata.retention import RetentionFile
+from pyrocket.metadata.role import RoleFile
 from pyrocket.metadata.service_cursors import save_transaction_cursors
 from pyrocket.metadata.topics import Topics
 
 
 class Writer:
     """The writer of an open store. Safe to share between threads, not across a fork."""
+
+    _follows = False
 
     def __init__(
         self,
@@ -47,6 +50,8 @@ class Writer:
     ) -> None:
         """Open the directory; `hooks` is called when the services' hooks are first needed."""
         self._layout, self._clock = layout, clock
+        if not self._follows and (refusal := RoleFile(layout).refusal()) is not None:
+            raise refusal
         self._recovery_hooks, self._hooks = recovery, hooks
         self._timeout_ms, self._appended = config.lock_timeout_ms, False
         self.failure = WriteFailure(layout.scratch, clock)
@@ -100,6 +105,7 @@ class Writer:
             page=self.page,
             topics=topics,
             hooks=self._recovery_hooks,
+            follows=self._follows,
         )
         self._appender = Appender(self._parts, self._clock, property_crc=bool(config.property_crc))
         self._checkpointer = Checkpointer(self._parts, self._clock)
@@ -107,7 +113,8 @@ class Writer:
             self._log, self.page, layout.flush_lock, self._timeout_ms, self._after_sync
         )
         own, self._kept = config.retention, RetentionFile(layout)
-        keep = self._kept.read if own is None else lambda: own
+        # A replica deletes what its primary has deleted.
+        keep = self._kept.read if own is None and not self._follows else lambda: own
         flush, self.room = self._flusher.flush, DiskRoom(layout, self._log.file_bytes)
         self.cleaner = Cleaner(self._parts, self._clock, self.room, keep, flush, self._hooks)
         policy = FlushPolicy(

@@ -130,6 +130,7 @@ def _check_versions(layout: Layout) -> None:
         layout.cursors,
         layout.sink_ledger,
         layout.pop,
+        layout.role,
         layout.retention,
         layout.group_starts,
     ):

@@ -5,6 +5,7 @@ service        the calls of `pyrocket.v1.Broker`: messages, streaming, implement
 clients        the calls of `pyrocket.client`'s producers and consumers
 messaging      RocketMQ's own protocol, for its clients
 nameserver     the name server, and the registration of brokers
+replica        a replica of a broker: follows its primary, and serves reads
 health         grpc.health.v1
 monitoring     /metrics and /health
 process        the broker process, from start to shutdown

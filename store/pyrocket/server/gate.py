@@ -74,7 +74,7 @@ _RIGHTS: list[tuple[str, tuple[tuple[str, str, str], ...]]] = [
     ("CreateTopic UpdateTopic DeleteTopic", ((ADMIN, TOPIC, "name"),)),
     ("Group Lag Members", (("any", GROUP, "group"),)),
     ("CreateGroup UpdateGroup ResetGroup DeleteGroup", ((ADMIN, GROUP, "group"),)),
-    ("SetRetention Clean", ((ADMIN, STORE, ""),)),
+    ("SetRetention Clean Replicate Acknowledge", ((ADMIN, STORE, ""),)),
     # Producers and consumers of `pyrocket.client`.
     ("SendMessages SendHalf", ((PUBLISH, TOPIC, "queue"), (CREATE, TOPIC, "queue"))),
     ("CreateMissing", ((PUBLISH, TOPIC, "name"), (CREATE, TOPIC, "name"))),

@@ -5,7 +5,7 @@ Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.health import trouble_or_error
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
+from pyrocket.values.source import ReplicaState
 
 _NODE = ("cluster", "node_type", "node_id")
 _TOPIC = (*_NODE, "topic", "is_system")
@@ -29,6 +30,11 @@ _LAGS = {
     "rocketmq_consumer_inflight_messages": "Delivered messages, not acked or committed.",
     "rocketmq_consumer_ready_messages": "Messages that were never delivered.",
 }
+_OF_REPLICAS = (
+    ("pyrocket_replica_connected", "Whether a replica is connected to its primary."),
+    ("pyrocket_replica_lag_bytes", "Bytes of the log that a replica does not have durably."),
+    ("pyrocket_replica_lag_seconds", "Age of the oldest message that a replica does not have."),
+)
 _TYPE = "broker"
 _REQUEST_S = 10
 """Timeout of a connection whose client does not complete its request or read the reply."""
@@ -100,9 +106,18 @@ class Metrics:
             yield self._gauge("pyrocket_certificate_expiry_seconds",
                               "When the TLS certificate expires, in seconds since the epoch.",
                               self._certificate.expiry_s)  # fmt: skip
+        yield from self._replicas(state.replicas)
         yield self._failed_rounds()
         yield self._messages()
         yield from self._lags()
+
+    def _replicas(self, states: Sequence[ReplicaState]) -> Iterator[Metric]:
+        families = [GaugeMetricFamily(*each, labels=(*_NODE, "replica")) for each in _OF_REPLICAS]
+        for state in states:
+            values = state.connected, state.lag_bytes, state.lag_ms / 1000
+            for family, value in zip(families, values, strict=True):
+                family.add_metric((*self._node, state.name), value)
+        yield from families
 
     def _failed_rounds(self) -> Metric:
         metric = CounterMetricFamily(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.base.credentials import Credentials
@@ -31,6 +31,7 @@ from pyrocket.store import Store
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.2
+_Opened = TypeVar("_Opened")
 
 
 def open_store(directory: str, settings: Settings) -> Store:
@@ -38,10 +39,18 @@ def open_store(directory: str, settings: Settings) -> Store:
 
     Raises StoreLockedError (STORE_IN_USE), and the errors of `Store.open`.
     """
-    end = time.monotonic() + settings.wait
+    config = settings.store_config()
+    return waiting_for_store(
+        settings.wait, lambda: Store.open(directory, create=True, config=config)
+    )
+
+
+def waiting_for_store(seconds: float, open_it: Callable[[], _Opened]) -> _Opened:
+    """Open a store, and repeat it for some seconds while another process writes to it."""
+    end = time.monotonic() + seconds
     while True:
         try:
-            return Store.open(directory, create=True, config=settings.store_config())
+            return open_it()
         except StoreLockedError:
             if time.monotonic() + _POLL_S > end:
                 raise
@@ -128,12 +137,12 @@ async def _serve(
 
     with (
         logging_expiry(certificate),
-        _monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
+        monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
     ):
         await server.start()
         # In a thread, because it waits for the disk.
         running = RunningBroker(os.getpid(), listens, metrics)
-        await asyncio.to_thread(_write_broker_file, broker_file, running)
+        await asyncio.to_thread(write_broker_file, broker_file, running)
         try:
             await asyncio.to_thread(registrar.start)
             _log.info("serving %s at %s", broker.path, ", ".join(listens))
@@ -147,7 +156,8 @@ async def _serve(
             await asyncio.to_thread(broker_file.delete)
 
 
-def _write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
+def write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
+    """Record a broker for commands on this machine."""
     try:
         file.write(running)
     except OSError as error:  # A broker can be started on a full disk.
@@ -177,7 +187,7 @@ def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
 
 
 @contextmanager
-def _monitoring(
+def monitoring(
     broker: Broker,
     server: Server,
     watch: LoopWatch,

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import grpc
 
 from pyrocket.broker.broker import Broker
+from pyrocket.broker.replicas import ReplicaFeed
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Work
 from pyrocket.engine.received_records import ReceivedRecords
@@ -16,16 +18,19 @@ from pyrocket.server.call_server import DEFAULTS, CallServer
 from pyrocket.server.clients import ClientsService
 from pyrocket.server.gate import Gate
 from pyrocket.server.health import Health
-from pyrocket.server.incoming import CallOrigin, Incoming
+from pyrocket.server.incoming import COPIES, CallOrigin, Incoming
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
-from pyrocket.server.service import BulkService, Call
+from pyrocket.server.service import BulkService, Call, call_of
 from pyrocket.server.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 from pyrocket.values.source import Version
 from pyrocket.wire.channel import SERVICE
-from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.messages import put
+
+_FILES_S = 1
+"""How often a replica is sent small files that have changed."""
 
 
 class Server(CallServer):
@@ -41,6 +46,9 @@ class Server(CallServer):
         calls = BulkService(broker).calls()
         handlers = {call.name: self.handler_of(call) for call in calls}
         handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
+        handlers["Replicate"] = self.handler("Replicate", self._replicate, streams=True)
+        replicate = service(SERVICE).methods_by_name["Replicate"]
+        self._connect = call_of(replicate, broker.replicas.connect)
         self._clients = ClientsService(broker, self._gate, self, settings)
         self._messaging = MessagingService(broker, self._gate, self, settings)
         self._server.add_generic_rpc_handlers(
@@ -118,14 +126,41 @@ class Server(CallServer):
         return ReceivedRecords(topics, batches)
 
     async def _watch(self, incoming: Incoming) -> None:
-        """Send each new version until the client disconnects or the server stops."""
-        await incoming.request()
+        await watch_versions(incoming, self._feed)
+
+    async def _replicate(self, incoming: Incoming) -> None:
+        """Send the log and the small files to a replica, until it disconnects."""
+        request = await incoming.request()
+        connect = partial(self._answer, self._connect, request, incoming.origin)
+        feed: ReplicaFeed = await self.run(connect)
         incoming.release_requests()
-        with incoming.parked():
-            kind = message_class("pyrocket.v1.Version")
-            sent: Version | None = None
-            while (version := await self._feed.after(sent)) is not None:
-                message = kind()
-                put(message, version)
-                await incoming.send(message.SerializeToString())
-                sent = version
+        try:
+            with incoming.parked():
+                await self._feed_replica(incoming, feed)
+        finally:
+            feed.close()
+
+    async def _feed_replica(self, incoming: Incoming, feed: ReplicaFeed) -> None:
+        seen: Version | None = None
+        while not self.is_stopping:
+            while (block := await self.run(feed.next)) is not None:
+                incoming.hold(COPIES * len(block))
+                await incoming.send(block)
+                incoming.hold(0)
+            # Small files may change without a new version.
+            with suppress(asyncio.TimeoutError):
+                seen = await asyncio.wait_for(self._feed.after(seen), _FILES_S)
+
+
+async def watch_versions(incoming: Incoming, feed: VersionFeed) -> None:
+    """Send each new version until the client disconnects or the server stops."""
+    await incoming.request()
+    incoming.release_requests()
+    with incoming.parked():
+        kind = message_class("pyrocket.v1.Version")
+        sent: Version | None = None
+        while (version := await feed.after(sent)) is not None:
+            message = kind()
+            put(message, version)
+            await incoming.send(message.SerializeToString())
+            sent = version

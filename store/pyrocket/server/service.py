@@ -202,9 +202,15 @@ class BulkService:
             yield sink.getvalue().to_pybytes()
 
     def calls(self) -> list[Call]:
-        """Return all calls of the service except `Watch`, which the server implements."""
+        """Return all calls of the service except `Watch` and `Replicate`: see the server."""
         answers = {Work.READ: self._reads(), Work.WRITE: self._writes()}
         return [*calls_of(SERVICE, answers, get_type_hints(self._broker.sink.check)).values()]
+
+    def reads(self) -> Answers:
+        """Return what answers the calls that a replica has, too."""
+        store = self._store
+        more = {"Group": store.groups.get, "Lag": self.lag, "MessageType": self.message_type}
+        return {**self._reads(), **more}
 
     def _reads(self) -> Answers:
         source, store = self._source, self._store
@@ -258,6 +264,7 @@ class BulkService:
             "DeleteGroup": broker.delete_group,
             "SetRetention": store.set_retention,
             "Clean": store.clean,
+            "Acknowledge": broker.replicas.acknowledge,
         }
 
 

@@ -171,6 +171,23 @@ _READ, _WRITE = 4, 2
 
 
 @dataclass(frozen=True)
+class ReplicaState:
+    """A replica, as its primary sees it; on a replica, the replica itself.
+
+    Attributes:
+        end: The log offset up to which its log is durable.
+        lag_bytes: What its log lacks.
+        lag_ms: The age of the oldest message that it lacks.
+    """
+
+    name: str
+    connected: bool
+    end: int
+    lag_bytes: int
+    lag_ms: int
+
+
+@dataclass(frozen=True)
 class RunningState:
     """The offsets of the log, and the reasons why the broker rejects appends.
 
@@ -180,6 +197,8 @@ class RunningState:
     Attributes:
         write_error: A write or fsync has failed; the store can only be read.
         disk_full: Appends of messages are refused with DISK_FULL.
+        replicas: The replicas of a broker; on a replica, only itself.
+        primary: The address of a replica's primary; empty for other brokers.
     """
 
     published: int
@@ -187,16 +206,18 @@ class RunningState:
     dispatched: int
     write_error: bool
     disk_full: bool
+    replicas: Sequence[ReplicaState] = ()
+    primary: str = ""
 
     @property
     def is_writable(self) -> bool:
         """Whether appends are accepted."""
-        return not (self.write_error or self.disk_full)
+        return not (self.write_error or self.disk_full or self.primary)
 
     @property
     def permission(self) -> int:
-        """RocketMQ's permission of the broker: 6 to read and write, 4 to read."""
-        return _READ | (_WRITE if self.is_writable else 0)
+        """RocketMQ's permission of the broker: 6 to read and write, 4 to read; 6 for replicas."""
+        return _READ | (0 if self.trouble else _WRITE)
 
     @property
     def trouble(self) -> str:

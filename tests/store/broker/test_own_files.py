@@ -13,6 +13,7 @@ from support.stores import BY_HAND
 
 DATA = (
     "group_starts.json",
+    "role.json",
     "store.json",
     "topics.json",
     "epochs.json",

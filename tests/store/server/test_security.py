@@ -158,6 +158,8 @@ ARGUMENTS = {
     "Retention": {},
     "SetRetention": {},
     "Clean": {},
+    "Replicate": {"replica": "id", "name": "r"},
+    "Acknowledge": {"replica": "id", "end": 0},
     "Flush": {},
 }
 FOR_ALL = {
@@ -177,6 +179,7 @@ FOR_ALL = {
 FOR_ADMINISTRATORS = {
     *("PlanView", "ReadView", "CreateTopic", "UpdateTopic", "DeleteTopic"),
     *("CreateGroup", "UpdateGroup", "ResetGroup", "DeleteGroup", "SetRetention", "Clean"),
+    *("Replicate", "Acknowledge"),
 }
 SERVICES = {
     method.name: of

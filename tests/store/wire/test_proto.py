@@ -24,7 +24,7 @@ def test_each_call_has_an_answer_that_takes_its_request(tmp_path):
     bulk = {call.name: call for call in BulkService(broker).calls()}
     clients = calls_of("pyrocket.v1.Clients", ClientCalls(broker).table())
     broker.close()
-    assert {*bulk, "Watch"} == {*service("pyrocket.v1.Broker").methods_by_name}
+    assert {*bulk, "Watch", "Replicate"} == {*service("pyrocket.v1.Broker").methods_by_name}
     assert {*clients, "Notifications"} == {*service("pyrocket.v1.Clients").methods_by_name}
     for call in (*bulk.values(), *clients.values()):
         fields = {*call.request.DESCRIPTOR.fields_by_name} if call.name != "Hello" else set()

@@ -41,7 +41,7 @@ def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> Log
         for entry in queue.entries(end - 1, end)
         if entry["size"] > 0 and entry["size"] != PRE_BLANK_SIZE
     ]
-    marks = (_mark_at(log, offset) for offset in sorted(found, reverse=True))
+    marks = (mark_at(log, offset) for offset in sorted(found, reverse=True))
     return next((mark for mark in marks if mark is not None), None)
 
 
@@ -63,7 +63,7 @@ def holds(log: CommitLog, mark: LogMark, end: int) -> bool | None:
     return len(head) == HEADER_BYTES and crc32(head) == mark.header_crc
 
 
-def _mark_at(log: CommitLog, offset: int) -> LogMark | None:
+def mark_at(log: CommitLog, offset: int) -> LogMark | None:
     """Return the mark of the record at a log offset, or None without a record."""
     head = _read(log, offset, _HEAD_BYTES) if offset >= 0 else b""
     stored = read_store_timestamp(head)

@@ -355,8 +355,13 @@ class OffsetContinuity:
     them. RocketMQ does not check for these records.
     """
 
-    def __init__(self, first_offset: Callable[[str, int], int]) -> None:
-        self._first_offset = first_offset
+    def __init__(
+        self,
+        first_offset: Callable[[str, int], int],
+        reached: Callable[[str, int], int] = lambda topic, queue_id: 0,
+    ) -> None:
+        """`reached` returns the end of a queue before the first run; 0 if it is unknown."""
+        self._first_offset, self._reached = first_offset, reached
         self._next: dict[tuple[str, int], int] = {}
 
     def check(self, run: RecordFields) -> int:
@@ -379,7 +384,9 @@ class OffsetContinuity:
         rows, offsets = rows[alive], offsets[alive]
         if not len(rows):
             return none
-        before = np.concatenate(([self._next.get(queue, offsets[0]) - 1], offsets[:-1]))
+        reached = self._reached(*queue)
+        following = self._next.get(queue) or (max(reached, begin) if reached else offsets[0])
+        before = np.concatenate(([following - 1], offsets[:-1]))
         sound = offsets == before + 1
         if not begin:
             sound |= offsets == 0

@@ -51,7 +51,7 @@ def write_logs(form: str, level: str) -> None:
 
 
 if TYPE_CHECKING:
-    from pyrocket.values.source import RunningState
+    from pyrocket.values.source import ReplicaState, RunningState
 
 
 class _BrokerCommands(CommandGroup):
@@ -137,8 +137,10 @@ def start(directory: str, config: str | None, **given: Any) -> int:
     """
     settings = load(given_flags(given), os.environ, config)
     with _importing("broker"):
-        from pyrocket.server.process import serve
-
+        if settings.replica_of:
+            from pyrocket.server.replica.process import serve
+        else:
+            from pyrocket.server.process import serve
         if settings.metrics:
             importlib.import_module("pyrocket.server.monitoring")
     write_logs(settings.log_format, settings.log_level)
@@ -209,6 +211,18 @@ def _state(state: "RunningState") -> dict[str, Any]:
         "published": state.published,
         "flushBehindBytes": state.published - state.flushed,
         "dispatchBehindBytes": state.published - state.dispatched,
+        "replicaOf": state.primary,
+        "replicas": [_replica(each) for each in state.replicas],
+    }
+
+
+def _replica(state: "ReplicaState") -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "connected": state.connected,
+        "durableEnd": state.end,
+        "lagBytes": state.lag_bytes,
+        "lagMs": state.lag_ms,
     }
 
 
@@ -216,8 +230,11 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(shown)
         return
+    replicas = shown.pop("replicas")
     for name, value in shown.items():
         click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
+    for each in replicas:
+        click.echo(f"{'replica':<20} {', '.join(f'{key} {each[key]}' for key in each)}")
 
 
 _LISTEN = "127.0.0.1:9876"

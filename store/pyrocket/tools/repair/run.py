@@ -17,6 +17,7 @@ from pyrocket.disk.root_checks import check_fixed_names
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreLockedError
 from pyrocket.metadata.identity import check_directory, layout_of
+from pyrocket.metadata.role import RoleFile
 from pyrocket.services.services import recovery_hooks
 from pyrocket.tools.repair.plan import Action, is_beyond_repair, plan_repair
 from pyrocket.tools.repair.steps import Steps
@@ -66,6 +67,8 @@ def repair(
     if dry_run:
         before = check()
         return RepairReport(plan_repair(before, cut=cut), False, before, before)
+    if (refusal := RoleFile(layout).refusal()) is not None:
+        raise refusal  # A replica is made again.
     check_fixed_names(layout)
     with _exclusively(layout):
         before = check()

@@ -6,6 +6,78 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReplicateRequest(_message.Message):
+    __slots__ = ("store", "replica", "name", "end", "mark")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    store: str
+    replica: str
+    name: str
+    end: int
+    mark: LogMark
+    def __init__(self, store: _Optional[str] = ..., replica: _Optional[str] = ..., name: _Optional[str] = ..., end: _Optional[int] = ..., mark: _Optional[_Union[LogMark, _Mapping]] = ...) -> None: ...
+
+class ReplicaBlock(_message.Message):
+    __slots__ = ("offset", "data", "published", "log_start", "files", "gone", "cursors")
+    class FilesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class CursorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    published: int
+    log_start: int
+    files: _containers.ScalarMap[str, bytes]
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    cursors: _containers.ScalarMap[int, int]
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., published: _Optional[int] = ..., log_start: _Optional[int] = ..., files: _Optional[_Mapping[str, bytes]] = ..., gone: _Optional[_Iterable[str]] = ..., cursors: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class AcknowledgeRequest(_message.Message):
+    __slots__ = ("replica", "end")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    replica: str
+    end: int
+    def __init__(self, replica: _Optional[str] = ..., end: _Optional[int] = ...) -> None: ...
+
+class AcknowledgeReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReplicaState(_message.Message):
+    __slots__ = ("name", "connected", "end", "lag_bytes", "lag_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    connected: bool
+    end: int
+    lag_bytes: int
+    lag_ms: int
+    def __init__(self, name: _Optional[str] = ..., connected: _Optional[bool] = ..., end: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ...) -> None: ...
+
 class Bytes(_message.Message):
     __slots__ = ("value",)
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -71,18 +143,22 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RunningState(_message.Message):
-    __slots__ = ("published", "flushed", "dispatched", "write_error", "disk_full")
+    __slots__ = ("published", "flushed", "dispatched", "write_error", "disk_full", "replicas", "primary")
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_FIELD_NUMBER: _ClassVar[int]
     DISPATCHED_FIELD_NUMBER: _ClassVar[int]
     WRITE_ERROR_FIELD_NUMBER: _ClassVar[int]
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
     published: int
     flushed: int
     dispatched: int
     write_error: bool
     disk_full: bool
-    def __init__(self, published: _Optional[int] = ..., flushed: _Optional[int] = ..., dispatched: _Optional[int] = ..., write_error: _Optional[bool] = ..., disk_full: _Optional[bool] = ...) -> None: ...
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaState]
+    primary: str
+    def __init__(self, published: _Optional[int] = ..., flushed: _Optional[int] = ..., dispatched: _Optional[int] = ..., write_error: _Optional[bool] = ..., disk_full: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ..., primary: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ()

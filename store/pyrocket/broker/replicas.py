@@ -1,0 +1,237 @@
+"""The replicas of a broker: what each is sent, and how far its log is durable.
+
+A block is a checksum, CRC-32 in 4 bytes, and a message `ReplicaBlock`: bytes of the log at their
+offset, or small files that hold from the end of all bytes sent before. The files are read together
+with the end of the log from which they hold, and sent when the log has been sent up to there.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyrocket.disk.io import read_or_none
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.parts.follower import SmallFiles, small_paths
+from pyrocket.errors import DataLossError, InvalidInputError, StoreLockedError
+from pyrocket.formats.checksum import crc32
+from pyrocket.metadata.json_table import file_stamp
+from pyrocket.store import Store, reader_of, writer_of
+from pyrocket.values.message import LogMark
+from pyrocket.values.source import ReplicaState
+from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.messages import fill
+
+IDENTITY = "pyrocket/store.json"
+_BLOCK_BYTES = 1 << 20
+_LOOK_S = 1.0
+"""How often small files are compared; after changes of topics and files they are at once."""
+
+_MAX_KNOWN = 100
+_CRC_BYTES = 4
+
+
+def encode_block(**fields: object) -> bytes:
+    """Return a block with these fields of a `ReplicaBlock`."""
+    data: bytes = fill(message_class("pyrocket.v1.ReplicaBlock")(), fields).SerializeToString()
+    return crc32(data).to_bytes(_CRC_BYTES, "big") + data
+
+
+@dataclass
+class _Replica:
+    """A replica that has connected. `feed` is its stream, None while it is not connected."""
+
+    id: str
+    name: str
+    end: int
+    feed: "ReplicaFeed | None" = None
+
+
+class Replicas:
+    """The replicas that have connected to one broker. Safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._reader = store, reader_of(store)
+        self._lock, self._known = threading.Lock(), dict[str, _Replica]()
+
+    def connect(
+        self, store: str, replica: str, name: str, end: int, mark: LogMark | None
+    ) -> "ReplicaFeed":
+        """Return what to send to a replica, whose log ends at `end` and has the mark.
+
+        `store` is empty for a replica without a store, `mark` missing for an empty log. Raises
+        InvalidInputError (REPLICA_OTHER_STORE, REPLICA_NAME_IN_USE), DataLossError (REPLICA_BEHIND,
+        REPLICA_DIVERGED).
+        """
+        ours = self._store
+        if store not in ("", ours.uuid):
+            raise InvalidInputError(
+                f"the replica has the store {store}, but the primary has {ours.uuid}.",
+                remedy="Use the address of the replica's primary, or an empty directory.",
+                code="REPLICA_OTHER_STORE",
+            )
+        if mark is not None:
+            self._check_place(end, mark)
+        with self._lock:
+            known = self._known.get(name)
+            if known is not None and known.feed is not None and known.id != replica:
+                raise InvalidInputError(
+                    f"another replica is connected as {name}.",
+                    remedy="Was the directory copied? Make the second replica in an empty one.",
+                    code="REPLICA_NAME_IN_USE",
+                )
+            idle = [
+                other
+                for other, state in self._known.items()
+                if state.feed is None and other != name
+            ]
+            for other in idle[: max(len(self._known) - _MAX_KNOWN, 0)]:
+                del self._known[other]
+            durable = known.end if known is not None and known.id == replica else 0
+            self._known[name] = _Replica(replica, name, durable)
+            feed = ReplicaFeed(ours, self, name, None if mark is None else end)
+            self._known[name].feed = feed
+        return feed
+
+    def _check_place(self, end: int, mark: LogMark) -> None:
+        log_start, log_end = self._reader.log.first_offset(), self._store.position().published
+        if end < log_start:
+            raise DataLossError(
+                f"the replica ends at {end}, but the log of its primary begins at {log_start}:"
+                " the files in between were deleted.",
+                remedy="Make the replica again in an empty directory.",
+                code="REPLICA_BEHIND",
+            )
+        if end > log_end or self._store.history.holds(mark) is False:
+            raise DataLossError(
+                f"the replica ends at {end} with messages that its primary does not have.",
+                remedy="The replica saves them and cuts them off.",
+                code="REPLICA_DIVERGED",
+            )
+
+    def acknowledge(self, replica: str, end: int) -> None:
+        """Record up to which log offset the log of a replica is durable."""
+        with self._lock:
+            for known in self._known.values():
+                if known.id == replica:
+                    known.end = end
+
+    def disconnected(self, name: str, feed: "ReplicaFeed") -> None:
+        """Record that a stream has ended, unless the replica has another one."""
+        with self._lock:
+            if (known := self._known.get(name)) is not None and known.feed is feed:
+                known.feed = None
+
+    def states(self) -> list[ReplicaState]:
+        """Return the state of each replica that has connected since the broker was started."""
+        with self._lock:
+            known = [*self._known.values()]
+        return [
+            ReplicaState(state.name, state.feed is not None, state.end, *self._lag(state.end))
+            for state in known
+        ]
+
+    def _lag(self, end: int) -> tuple[int, int]:
+        """Return what a replica lacks: bytes, and the age in ms of the oldest message."""
+        log, lag = self._reader.log, self._store.position().published - end
+        if lag <= 0:
+            return 0, 0
+        try:
+            end = max(end, log.first_offset())
+            stored = log.stored_at(end) or log.stored_at(log.file_end(end))
+        except FileNotFoundError:
+            stored = 0
+        return lag, max(self._store.now() - stored, 0) if stored else 0
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Small files to send when the log has been sent up to `at`."""
+
+    at: int
+    small: SmallFiles = field(default_factory=SmallFiles)
+
+
+class ReplicaFeed:
+    """What one replica is sent. Its methods may be called by any thread, one at a time."""
+
+    def __init__(self, store: Store, replicas: Replicas, name: str, end: int | None) -> None:
+        """`end` is that of the replica's log; None for a log without records."""
+        self._store, self._replicas, self._name = store, replicas, name
+        self._layout, self._log = Layout(store.path), reader_of(store).log
+        self._at = self._log.first_offset() if end is None else end
+        self._stamps: Mapping[str, object] = {}
+        self._cursors: Mapping[int, int] = {}
+        self._structure, self._log_start, self._next_look = -1, -1, 0.0
+        own = {IDENTITY: self._layout.identity, "pyrocket/epochs.json": self._layout.epochs}
+        contents = {name: read_or_none(path) for name, path in own.items()}
+        known = {name: data for name, data in contents.items() if data is not None}
+        self._held: _Held | None = _Held(self._at, SmallFiles(known))
+
+    def close(self) -> None:
+        """Record that the replica is no longer connected."""
+        self._replicas.disconnected(self._name, self)
+
+    def next(self) -> bytes | None:
+        """Return the next block; None if the replica has been sent everything."""
+        published = self._store.position().published
+        if self._held is None:
+            self._look()
+        limit = self._held.at if self._held else published
+        if self._at < limit:
+            return self._log_block(min(limit, self._log.file_end(self._at)), published)
+        if self._held is None:
+            return None
+        small, self._held = self._held.small, None
+        return encode_block(
+            offset=self._at,
+            published=published,
+            log_start=self._log.first_offset(),
+            files=small.files,
+            gone=small.gone,
+            cursors=small.cursors,
+        )
+
+    def _log_block(self, limit: int, published: int) -> bytes:
+        start = self._at
+        try:
+            data = self._log.read(start, min(_BLOCK_BYTES, limit - start))
+        except FileNotFoundError:
+            data = b""
+        if not data:
+            raise DataLossError(
+                f"the log at {start} was deleted before the replica had received it.",
+                remedy="Make the replica again in an empty directory, or keep messages longer.",
+                code="REPLICA_BEHIND",
+            )
+        self._at += len(data)
+        return encode_block(offset=start, data=data, published=published)
+
+    def _look(self) -> None:
+        """Read the small files that have changed, together with the end of the log."""
+        structure, now = self._store.position().structure, time.monotonic()
+        if structure == self._structure and now < self._next_look:
+            return
+        self._next_look = now + _LOOK_S
+        paths = small_paths(self._layout)
+        stamps = {name: file_stamp(path) for name, path in paths.items()}
+        # Read before the end of the log: everything that they cover has been appended.
+        cursors = reader_of(self._store).cursors()
+        changed = [name for name in stamps if stamps[name] != self._stamps.get(name)]
+        gone = [name for name in self._stamps if name not in stamps]
+        first = self._log.first_offset()
+        if not changed and not gone:
+            if (cursors, first) != (self._cursors, self._log_start):
+                at = self._store.position().published
+                self._held = _Held(at, SmallFiles(cursors=cursors))
+        else:
+            try:
+                with writer_of(self._store).exclusive(even_if_full=True):
+                    at = self._store.position().published
+                    contents = {name: read_or_none(paths[name]) for name in changed}
+            except StoreLockedError:
+                return  # The next look tries again.
+            files = {name: data for name, data in contents.items() if data is not None}
+            self._held = _Held(at, SmallFiles(files, gone, cursors))
+        self._stamps, self._cursors, self._log_start = stamps, cursors, first
+        self._structure = structure

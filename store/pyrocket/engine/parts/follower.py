@@ -1,0 +1,334 @@
+"""The writer of a replica: appends the log of its primary, byte for byte, and nothing else.
+
+    receive     bytes of the primary's log arrive, each at the end of the bytes before
+    append      the whole records among them are checked, written at their own offset, published,
+                and dispatched by the code that recovery uses; an incomplete one waits in memory
+    put         small files, from the log offset on from which they hold
+    clean       the log files that the primary has deleted are deleted
+    cut         a tail that the primary does not have is saved, and cut off
+
+There are no services: what they do arrives in the log. A replica has the epochs of its primary. A
+process that is killed at any step leaves a store that the next follower continues; the primary
+sends again from the end of its log. How the bytes arrive is not known here.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pyrocket.base.clock import Clock
+from pyrocket.base.config import StoreConfig
+from pyrocket.disk import io
+from pyrocket.disk.layout import Layout, listed
+from pyrocket.disk.shared_state import (
+    CHECKPOINTED,
+    DISPATCHED,
+    FLUSHED,
+    INDEXED,
+    NEVER,
+    NEXT_DUE,
+    PUBLISHED,
+    RESERVED,
+    TIMER_QUEUE_OFFSET,
+    lock_identity,
+)
+from pyrocket.engine.cleaner import log_files
+from pyrocket.engine.hooks import RecoveryHooks
+from pyrocket.engine.parts.history import mark_at
+from pyrocket.engine.writer import Writer
+from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreReadOnlyError
+from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, follow, read_header
+from pyrocket.formats.record_fields import RecordFields
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
+from pyrocket.index.queues.rebuild import OffsetContinuity
+from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.record_walk import walk
+from pyrocket.log.salvage import keep_cut
+from pyrocket.log.valid_end import Dense, record_fault, whole_records
+from pyrocket.metadata.identity import check_directory
+from pyrocket.metadata.role import Role, RoleFile
+from pyrocket.values.admin import Removal
+from pyrocket.values.message import LogMark
+
+_NAMES = re.compile(
+    r"config/[A-Za-z]+\.json(\.bak)?|pyrocket/sink/([0-9a-f]{32}|unclean\.json)"
+    r"|pyrocket/(topics|epochs|sink|pop|retention|group_starts)\.json"
+)
+_IDENTITY = frozenset(
+    (
+        *("version", "release", "uuid", "brokerName", "created", "messageDelayLevel"),
+        *("logFileBytes", "queueFileEntries", "indexSlots", "indexItems"),
+    )
+)
+"""The fields of `store.json` that a replica copies: not the ranges of the log with checksums of
+whole records, which the primary may change later.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """Files that have changed, the names of those that are gone, and the services' cursors.
+
+    The names are relative to the store; the cursors are by field of the shared state.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    gone: Collection[str] = ()
+    cursors: Mapping[int, int] = field(default_factory=dict)
+
+
+def small_paths(layout: Layout) -> dict[str, Path]:
+    """Return the small files of a store that its replica needs, by name."""
+    own = layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop, layout.retention
+    config = [path for path in listed(layout.config("x").parent) if ".json" in path.name]
+    paths = (*own, layout.group_starts, *listed(layout.sink_markers), *config)
+    known = {str(path.relative_to(layout.root)): path for path in paths}
+    return {name: path for name, path in known.items() if _NAMES.fullmatch(name) and path.exists()}
+
+
+def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
+    """Make an empty directory that of a replica; `identity` is the `store.json` of its primary.
+
+    The role is written first: without it, the directory would be that of a store of its own.
+    Raises StoreReadOnlyError (NOT_A_REPLICA) if there is a store already.
+    """
+    if layout.looks_like_a_store and RoleFile(layout).read() is None:
+        raise StoreReadOnlyError(
+            f"{layout.root} is a store of its own, not a replica.",
+            remedy="Use an empty or new directory for a replica.",
+            code="NOT_A_REPLICA",
+        )
+    check_directory(layout, create=True)
+    RoleFile(layout).write(role)
+    if not layout.identity.exists():
+        known = {name: value for name, value in json.loads(identity).items() if name in _IDENTITY}
+        io.replace_file(layout.identity, json.dumps(known, indent=1).encode(), layout.scratch)
+
+
+class Follower(Writer):
+    """The only writer of a replica; the directory must have a role. Used by one thread."""
+
+    _follows = True
+
+    def __init__(
+        self, layout: Layout, config: StoreConfig, clock: Clock, recovery: RecoveryHooks
+    ) -> None:
+        super().__init__(layout, config, clock, recovery)
+        self._rest = b""
+        self.page[NEXT_DUE] = NEVER
+
+    @property
+    def end(self) -> int:
+        """The log offset of the next bytes: those before it are appended, or wait in memory."""
+        return self.page[PUBLISHED] + len(self._rest)
+
+    @property
+    def durable_end(self) -> int:
+        """The log offset up to which the log is durable."""
+        return self.page[FLUSHED]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no records."""
+        return not self._log.run.starts()
+
+    def forget_rest(self) -> None:
+        """Drop the bytes of an incomplete record: they will be sent again."""
+        self._rest = b""
+
+    def receive(self, offset: int, data: bytes) -> None:
+        """Append bytes of the log at their own offset, which must be the log's end.
+
+        A log without records begins at the first offset. Nothing is appended unless all whole
+        records in the bytes are valid. Raises InvalidInputError (REPLICA_OFFSET),
+        StoreDamagedError (REPLICA_RECORD), and the errors of appends.
+        """
+        if self.is_empty and not self._rest and offset != self.end:
+            self._begin_at(offset)
+        if offset != self.end:
+            raise InvalidInputError(
+                f"bytes of the log at {offset} were received, but the log ends at {self.end}.",
+                remedy="The replica connects again by itself.",
+                code="REPLICA_OFFSET",
+            )
+        start, data = offset - len(self._rest), self._rest + data
+        dense = OffsetContinuity(self.dispatcher.first_offset, self._reached).check
+        end, stored = _last_whole(self._log, dense, start, data)
+        if end > start:
+            self._append_raw(start, memoryview(data)[: end - start], stored)
+        self._rest = data[end - start :]
+
+    def _reached(self, topic: str, queue_id: int) -> int:
+        return self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
+
+    def _append_raw(self, start: int, records: memoryview, stored: int) -> None:
+        with self.exclusive():
+            self.room.check_fits(len(records))
+            self._mark_in_use()
+            self._appender.append_raw(start, records, stored)
+            self.failure.end()
+            self._keys.defer(len(records))
+
+    def _begin_at(self, offset: int) -> None:
+        """Let the empty log begin at an offset, the start of a file."""
+        if offset % self._log.file_bytes:
+            raise InvalidInputError(
+                f"a log cannot begin at {offset}: its files have {self._log.file_bytes} bytes.",
+                code="REPLICA_OFFSET",
+            )
+        fields = [RESERVED, DISPATCHED, FLUSHED, CHECKPOINTED, INDEXED, PUBLISHED]
+        with self.exclusive():
+            self._mark_in_use()
+            # The log is published last if it begins later, otherwise first.
+            for counter in fields if offset > self.page[PUBLISHED] else fields[::-1]:
+                self.page[counter] = offset
+
+    def put(self, small: SmallFiles) -> None:
+        """Replace small files, from the end of the log on. Repeating it changes nothing.
+
+        Raises InvalidInputError (REPLICA_FILE) for a name that no such file has.
+        """
+        if strange := [name for name in (*small.files, *small.gone) if not _NAMES.fullmatch(name)]:
+            raise InvalidInputError(
+                f"a replica has no file {strange[0]!r}.",
+                remedy="Use the same release for replica and primary.",
+                code="REPLICA_FILE",
+            )
+        root, scratch = self._layout.root, self._layout.scratch
+        with self.exclusive(even_if_full=True):
+            self._mark_in_use()
+            for name, data in small.files.items():
+                io.replace_file(root / name, data, scratch)
+            for name in small.gone:
+                io.unlink(root / name)
+            for cursor, value in small.cursors.items():
+                # The index of timers is one of the services' own files, which a replica lacks.
+                if cursor != TIMER_QUEUE_OFFSET:
+                    self.page[cursor] = value
+            self.page[NEXT_DUE] = NEVER
+            if small.files:
+                self._drop_earlier_generations()
+                self.structure_changed()
+
+    def _drop_earlier_generations(self) -> None:
+        """Delete the queues of topics that the primary has deleted.
+
+        A topic that was created again continues its queues at their ends: the entries from there on
+        are dispatched again.
+        """
+        stale, again, first = [], [self.page[DISPATCHED]], self._log.first_offset()
+        for key in self._queues.on_disk():
+            queue, ended = self._queues.get(*key), self._parts.topics.ended_at(*key)
+            end = queue.max_offset(WHOLE_LOG) if ended else 0
+            if ended and queue.min_offset(first, end) < ended:
+                stale.append(queue)
+                if end > ended:
+                    again.append(int(queue.entries(ended, ended + 1)["physical_offset"][0]))
+        # A process that is killed now leaves the rest to `roll_forward`.
+        self.page[DISPATCHED] = min(again)
+        for queue in stale:
+            queue.drop()
+        self._appender.roll_forward()
+
+    def clean(self, log_start: int) -> None:
+        """Delete the log files before `log_start`, except the last file."""
+        if not self._log.first_offset() < log_start <= self._log.run.start_of(self.page[PUBLISHED]):
+            return
+        with self.exclusive(even_if_full=True):
+            old = [file for file in log_files(self._log) if file.start < log_start]
+            self.cleaner.remove([Removal(file, "deleted by the primary") for file in old])
+
+    def newest_mark(self) -> LogMark | None:
+        """Return the mark of the last record; None for an empty log. Reads a part of a file."""
+        end = self.page[PUBLISHED]
+        for start in reversed(self._log.run.starts()):
+            if start < end and (offsets := [*self.records(start, end)]):
+                return mark_at(self._log, offsets[-1])
+        return None
+
+    def records(self, start: int, end: int) -> Iterator[int]:
+        """Yield the log offsets of the records of one file, which begins at `start`."""
+        for run in walk(self._log, start, min(end, self._log.file_end(start))):
+            yield from (run.starts + run.base).tolist()
+
+    def file_starts(self) -> list[int]:
+        """Return the start offsets of the log's files."""
+        return [start for start in self._log.run.starts() if start < self.page[PUBLISHED]]
+
+    def mark_of(self, offset: int) -> LogMark | None:
+        """Return the mark of the record at a log offset."""
+        return mark_at(self._log, offset)
+
+    def cut(self, offset: int) -> None:
+        """Save the log from a record on as `cut-…`, and cut it off; then close this follower.
+
+        The directory must be opened again, which recovers it: its queues then end with the log. On
+        an error, nothing is cut.
+        """
+        layout, end = self._layout, self.page[PUBLISHED]
+        target = layout.own / f"cut-{self._clock()}-{offset}"
+        with self._locked(self._timeout_ms):
+            self._mark_in_use()
+            keep_cut(self._log, target, layout.scratch, offset, end)
+            io.unlink(layout.queue_ends)  # It would report the tail as lost.
+            self.page.invalidate(lock_identity(layout.lock))
+            self._log.truncate(offset, end)
+        _log.warning(
+            "%s: the log from %d to %d was cut off, because the primary does not have it; it is"
+            " saved in %s",
+            *(layout.root, offset, end, target),
+        )
+        self.close(clean=False)
+
+
+def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, int]:
+    """Return the log offset after the last whole record, and its store time, of bytes at `start`.
+
+    Raises StoreDamagedError (REPLICA_RECORD) if they are not records that continue their queues.
+    """
+    view, buffer, limit = memoryview(data), pa.py_buffer(data), start + len(data)
+    position = end = start
+    stored = 0
+    while position < limit:
+        file_end = log.file_end(position)
+        part = view[: min(limit, file_end) - start]
+        starts, at = follow(part, position - start)
+        if starts:
+            bounds = np.array([*starts, at])
+            run = RecordFields(buffer, start, bounds[:-1], np.diff(bounds))
+            if (whole := whole_records(run)) < len(run):
+                first, size = starts[whole], int(run.sizes[whole])
+                fault = record_fault(view[first : first + size], start + first)
+                raise _no_record(start + first, fault)
+            if (good := dense(run)) < len(run):
+                raise _no_record(start + starts[good], "it does not continue its queue.")
+            position = end = start + at
+            stored = int(run.store_timestamp.max())
+        if position + BLANK_BYTES > start + len(part):
+            break
+        header = read_header(view, position - start)
+        if header.is_blank and header.size == file_end - position:
+            position = file_end
+            continue
+        room = file_end - BLANK_BYTES - position
+        if not (header.is_message and FIXED_BYTES <= header.size <= room):
+            raise _no_record(position, "its size or magic number is wrong.")
+        break
+    return end, stored
+
+
+def _no_record(offset: int, reason: str) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"there is no valid record at {offset} in the bytes of the primary's log: {reason}",
+        remedy="Nothing of it was appended. If the error persists, run `pyrocket verify` on the"
+        " primary.",
+        code="REPLICA_RECORD",
+    )

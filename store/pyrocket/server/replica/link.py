@@ -1,0 +1,287 @@
+"""Follows a primary over `pyrocket.v1`; see `broker.replicas` for what it sends."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from pyrocket.base.rounds import Rounds
+from pyrocket.base.versions import PROTOCOL, RELEASE
+from pyrocket.broker.replicas import IDENTITY
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.parts.follower import Follower, SmallFiles, make_replica
+from pyrocket.errors import (
+    InvalidInputError,
+    PyrocketError,
+    StoreFailedError,
+    TransportError,
+    UnsupportedError,
+)
+from pyrocket.formats.checksum import crc32
+from pyrocket.metadata.role import Role, RoleFile
+from pyrocket.remote.client import Client, Timeouts
+from pyrocket.values.source import ReplicaState
+from pyrocket.wire.descriptors import message_class
+from pyrocket.wire.messages import value_of
+
+_FLUSH_BYTES = 32 << 20
+"""While a replica catches up, it flushes and acknowledges this often."""
+
+TIMEOUTS = Timeouts(connect=5, call=5, total=5, first=5)
+"""Of calls to the primary: a replica that stops waits for the last one."""
+
+_FIRST_PAUSE_S, _PAUSE_S = 0.1, 5.0
+_CRC_BYTES = 4
+_FAILED = "following the primary failed"
+_log = logging.getLogger(__name__)
+
+
+def decode_block(block: bytes) -> Any:
+    """Return a block as a `ReplicaBlock`. Raises InvalidInputError (REPLICA_BLOCK)."""
+    data = block[_CRC_BYTES:]
+    try:
+        if block[:_CRC_BYTES] == crc32(data).to_bytes(_CRC_BYTES, "big"):
+            return message_class("pyrocket.v1.ReplicaBlock").FromString(data)
+    except DecodeError:
+        pass
+    raise InvalidInputError(
+        "a block from the primary was damaged on its way.",
+        remedy="Nothing of it was used; the replica connects again by itself.",
+        code="REPLICA_BLOCK",
+    )
+
+
+@dataclass(frozen=True)
+class Following:
+    """What a link needs to follow a primary.
+
+    Attributes:
+        name: The name of the replica, which the primary shows.
+        open: Opens the store of the replica, which exists.
+    """
+
+    layout: Layout
+    primary: str
+    name: str
+    open: Callable[[], Follower]
+
+
+class PrimaryLink:
+    """Keeps a replica up to date, in a thread; connects again by itself."""
+
+    def __init__(self, client: Client, following: Following) -> None:
+        self._client, self._following = client, following
+        role = RoleFile(following.layout).read() or Role(following.primary)
+        self.role = replace(role, primary=following.primary)
+        self.changed: Callable[[], None] = lambda: None
+        self.rounds = Rounds()
+        self._follower: Follower | None = None
+        self._blocks: Iterator[bytes] | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pyrocket-replica", daemon=True)
+        self._unflushed = self._acknowledged = self._published = 0
+        self._level_s = time.monotonic()
+
+    def start(self) -> None:
+        """Open the replica, or make it in an empty directory, and start to follow the primary.
+
+        A replica whose primary cannot be reached is started, and serves what it has. Raises all
+        other errors of the first connection.
+        """
+        layout = self._following.layout
+        if layout.role.exists() and layout.identity.exists():
+            RoleFile(layout).write(self.role)
+            self._open()
+        try:
+            self._connect()
+        except TransportError as error:
+            if self._follower is None:
+                raise
+            _log.warning("the primary cannot be reached yet: %s", error)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop following, and close the replica cleanly."""
+        self._stopped.set()
+        self._client.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._follower is not None:
+            self._follower.close(clean=True)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def trouble(self) -> str:
+        """Why the replica cannot follow; empty if it does, or waits for the primary."""
+        return self.rounds.trouble
+
+    def state(self) -> ReplicaState:
+        """Return how far the replica is behind what its primary has told it."""
+        follower, connected = self._follower, self._blocks is not None
+        end = follower.durable_end if follower is not None else 0
+        lag = max(self._published - end, 0)
+        is_level = connected and not lag
+        lag_ms = 0 if is_level else int(1000 * (time.monotonic() - self._level_s))
+        return ReplicaState(self._following.name, connected, end, lag, lag_ms)
+
+    def _open(self) -> None:
+        self._follower = self._following.open()
+
+    @property
+    def _opened(self) -> Follower:
+        assert self._follower is not None
+        return self._follower
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._stopped.is_set():
+            before = self._published
+            try:
+                self._follow()
+            except Exception as error:
+                self._failed(error)
+            self._disconnect()
+            pause_s = _FIRST_PAUSE_S if self._published > before else min(2 * pause_s, _PAUSE_S)
+            self._stopped.wait(pause_s)
+
+    def _failed(self, error: Exception) -> None:
+        """Log an error, and open the store again after a failed write or fsync."""
+        if self._stopped.is_set():
+            return
+        if isinstance(error, TransportError):
+            self.rounds.succeeded(_FAILED)
+            _log.info("the primary cannot be reached: %s", error)
+            return
+        self.rounds.record(_FAILED, error)
+        if isinstance(error, StoreFailedError):
+            self.rounds.run("opening the replica again failed", self._reopen)
+
+    def _reopen(self) -> None:
+        """Open the replica again, which recovers it after a failed write or fsync."""
+        if self._follower is not None:
+            self._follower.close(clean=False)
+        self._open()
+
+    def _follow(self) -> None:
+        if self._blocks is None:
+            self._connect()
+        for block in self._blocks or ():
+            self._take(decode_block(block))
+            if self._stopped.is_set():
+                return
+
+    def _disconnect(self) -> None:
+        blocks, self._blocks = self._blocks, None
+        if blocks is not None:
+            blocks.close()  # type: ignore[attr-defined]
+
+    def _connect(self) -> None:
+        """Begin a stream, and use its first block. A tail that the primary lacks is cut off."""
+        self._check_release()
+        try:
+            self._begin()
+        except PyrocketError as error:
+            self._disconnect()
+            if error.code != "REPLICA_DIVERGED":
+                raise
+            self._cut()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._blocks = self._client.stream("Replicate", **self._request())
+        first = decode_block(next(self._blocks))
+        identity = first.files.pop(IDENTITY)
+        if self._follower is None:
+            make_replica(self._following.layout, self.role, identity)
+            self._open()
+        self._acknowledged = 0
+        self._take(first)
+        self._acknowledge()
+
+    def _check_release(self) -> None:
+        hello = self._client.call("Hello", release=RELEASE, protocol=PROTOCOL)
+        if _numbers(hello.release) > _numbers(RELEASE):
+            raise UnsupportedError(
+                f"The primary is pyrocket {hello.release}; this replica is {RELEASE}.",
+                remedy="Update the replica before its primary.",
+                code="PRIMARY_NEWER",
+            )
+
+    def _request(self) -> dict[str, Any]:
+        who = {"replica": self.role.replica, "name": self._following.name}
+        follower = self._follower
+        if follower is None:
+            return who
+        follower.forget_rest()
+        mark = follower.newest_mark()
+        return {**who, "store": follower.identity.store_id, "end": follower.end, "mark": mark}
+
+    def _take(self, block: Any) -> None:
+        """Use one block."""
+        follower = self._opened
+        if block.data:
+            follower.receive(block.offset, block.data)
+            self._unflushed += len(block.data)
+        if block.files or block.gone or block.cursors:
+            follower.put(SmallFiles(dict(block.files), [*block.gone], dict(block.cursors)))
+        follower.clean(block.log_start)
+        self._published = block.published
+        self.changed()
+        if follower.end >= block.published or self._unflushed >= _FLUSH_BYTES:
+            self._acknowledge()
+            self.rounds.succeeded(_FAILED)
+
+    def _acknowledge(self) -> None:
+        """Make the log durable, and tell the primary if that has changed."""
+        follower = self._opened
+        follower.flush()
+        self._unflushed = 0
+        end = follower.durable_end
+        if end >= self._published:
+            self._level_s = time.monotonic()
+        if end != self._acknowledged:
+            self._client.call("Acknowledge", replica=self.role.replica, end=end)
+            self._acknowledged = end
+
+    def _cut(self) -> None:
+        """Cut off the records from the first one on that the primary does not have."""
+        follower = self._opened
+        starts = follower.file_starts()
+        # The first file whose first record the primary lacks; the place is in the file before.
+        number = _first(starts, self._lacks)
+        before = starts[max(number - 1, 0)]
+        offsets = [*follower.records(before, follower.end)]
+        place = _first(offsets, self._lacks)
+        offset = offsets[place] if place < len(offsets) else starts[number]
+        follower.cut(offset)
+        self._open()
+
+    def _lacks(self, offset: int) -> bool:
+        """Whether the primary does not have the record at a log offset of the replica."""
+        mark = self._opened.mark_of(offset)
+        if mark is None:
+            return True
+        return value_of(self._client.call("Holds", mark=mark), bool | None) is False
+
+
+def _first(offsets: list[int], lacks: Callable[[int], bool]) -> int:
+    """Return the number of the first offset for which `lacks` is true, as for all after it."""
+    low, high = 0, len(offsets)
+    while low < high:
+        middle = (low + high) // 2
+        if lacks(offsets[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split(".") if part.isdigit())

@@ -1,0 +1,99 @@
+"""A follower dies at each single step; the next one continues, and the replica is alike."""
+
+import pytest
+from crash.children import cut_until_step, follow_until_step
+from crash.power_loss import HALVES
+from pyrocket import Store
+from support.replicas import (
+    assert_alike,
+    log_bytes,
+    opened,
+    pass_files,
+    pass_on,
+    published,
+    replica_of,
+)
+from support.shares import FEW_STEPS
+from support.stores import SMALL, batch, message, reboot
+
+pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("every", FEW_STEPS)
+def test_a_follower_that_dies_at_any_step_leaves_a_replica_that_continues(
+    nursery, path, tmp_path, half, every
+):
+    """Between the rounds a topic is deleted and created again, and new files begin."""
+    where = tmp_path / "replica"
+    replica_of(path, where).close(clean=True)
+    with Store.open(path, config=SMALL) as primary:
+        for step in range(0, 400, every):
+            grow(primary, step)
+            trace = tmp_path / f"trace{step}"
+            status = nursery.run(
+                follow_until_step,
+                primary=path,
+                path=where,
+                until=published(path),
+                step=step,
+                half=half,
+                trace=trace,
+            )
+            assert status in (0, 9)
+            assert log_bytes(path).startswith(log_bytes(where))
+            if step % 2:
+                reboot(where)
+            follower = opened(where)
+            pass_on(path, follower)
+            pass_files(path, follower)
+            follower.close(clean=step % 4 == 0)
+            assert_alike(path, where)
+            if status == 0:
+                break
+        assert status == 0
+
+
+def grow(primary, step):
+    rows = [f"{step}:{n}:".ljust(700, ".").encode() for n in range(6)]
+    primary.append_batch(batch(rows, [n % 2 for n in range(6)]), topic="t")
+    if step % 3 == 0:
+        primary.topics.delete("t")
+        primary.topics.create("t", read_queues=2, write_queues=2)
+        primary.append(message(b"again"))
+    primary.groups.create("g")
+    primary.groups.commit("g", "t", {0: primary.max_offset("t", 0)})
+
+
+@pytest.mark.parametrize("every", FEW_STEPS)
+def test_a_follower_that_dies_while_it_cuts_a_tail_loses_nothing_else(
+    nursery, path, tmp_path, every
+):
+    where = tmp_path / "replica"
+    follower = replica_of(path, where)
+    with Store.open(path, config=SMALL) as primary:
+        grow(primary, 1)
+        kept = published(path)
+        grow(primary, 2)
+        pass_on(path, follower)
+        pass_files(path, follower)
+        follower.close(clean=True)
+        for step in range(0, 400, every):
+            status = nursery.run(
+                cut_until_step,
+                path=where,
+                offset=kept,
+                step=step,
+                half=False,
+                trace=tmp_path / f"trace{step}",
+            )
+            follower = opened(where)
+            assert follower.end >= kept
+            assert log_bytes(path).startswith(log_bytes(where))
+            pass_on(path, follower)
+            pass_files(path, follower)
+            follower.close(clean=True)
+            assert_alike(path, where)
+            if status == 0:
+                break
+        assert status == 0

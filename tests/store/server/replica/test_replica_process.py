@@ -1,0 +1,138 @@
+"""`pyrocket broker DIR --replica-of` as a process: reads, refusals, status, and faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from pyrocket import Message, RemoteSource, Store
+from pyrocket.client import Producer
+from pyrocket.remote.client import Client
+from pyrocket.remote.connection import Connection
+from support.broker_process import metric, running
+from support.replicas import assert_alike, log_bytes, published
+
+WAIT_S = 60
+
+
+def command(*arguments):
+    """Run a command of pyrocket; return its status and its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pyrocket", *map(str, arguments)], capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def wait_for(condition):
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "the replica has not caught up"
+        time.sleep(0.05)
+
+
+@contextmanager
+def pair(tmp_path, *flags):
+    """Run a primary with topic t, and a replica; yield both with their directories."""
+    sizes = ("--log-file-bytes", "64k", "--metrics", "127.0.0.1:0")
+    with running(tmp_path / "p", *sizes) as (primary, at):
+        send(at.listen[0])
+        more = ("--replica-of", at.listen[0], "--metrics", "127.0.0.1:0", *flags)
+        with running(tmp_path / "r", *more) as (replica, there):
+            yield (primary, at), (replica, there)
+
+
+def send(address, count=1):
+    with Producer(endpoint=address, create=True) as producer:
+        for number in range(count):
+            producer.send(Message(topic="t", body=b"m%d" % number))
+
+
+def level(tmp_path):
+    wait_for(lambda: published(tmp_path / "r") == published(tmp_path / "p"))
+
+
+def test_reads_are_served_and_everything_else_is_refused(tmp_path):
+    with pair(tmp_path) as ((_, at), (_, there)):
+        address, other = at.listen[0], there.listen[0]
+        level(tmp_path)
+        wait_for(lambda: "m0" in command("message", "tail", "t", "--endpoint", other)[1])
+        assert "t" in command("topic", "list", "--endpoint", other)[1]
+        for write in (
+            ("message", "send", "t", "x", "--endpoint", other),
+            ("topic", "create", "u", "--path", tmp_path / "r"),
+            ("broker", tmp_path / "r"),
+        ):
+            status, text = command(*write)
+            assert status == 2
+            assert "REPLICA_READ_ONLY" in text
+        new = (tmp_path / "new", "--listen", "127.0.0.1:0")
+        assert "REPLICA_OF_REPLICA" in command("broker", *new, "--replica-of", other)[1]
+        assert (
+            "REPLICA_OF_ITSELF"
+            in command("broker", tmp_path / "new", "--listen", address, "--replica-of", address)[1]
+        )
+        refused = command("broker", *new, "--replica-of", address, "--nameserver", "h:1")
+        assert "does not register" in refused[1]
+        state = json.loads(command("broker", "status", "--json", "--endpoint", address)[1])
+        (found,) = state["replicas"]
+        assert (found["connected"], found["lagBytes"], found["lagMs"]) == (True, 0, 0)
+        state = json.loads(command("broker", "status", "--json", "--endpoint", other)[1])
+        assert (state["replicaOf"], state["writable"]) == (address, False)
+        for each in (at, there):
+            lag = metric(each, "pyrocket_replica_lag_bytes", "replica")
+            assert [*lag.values()] == [0]
+            assert [*metric(each, "pyrocket_replica_connected", "replica").values()] == [1]
+    assert_alike(tmp_path / "p", tmp_path / "r")
+
+
+def test_a_source_reads_a_replica(tmp_path):
+    with pair(tmp_path) as ((_, at), (_, there)):
+        source = RemoteSource(Client(Connection(there.listen[0])))
+        seen = source.version()
+        send(at.listen[0])
+        assert source.wait_for_change(seen, 20)
+        assert source.store_id == RemoteSource(Client(Connection(at.listen[0]))).store_id
+        source.client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("which", [0, 1], ids=["primary", "replica"])
+def test_either_side_is_killed_or_suspended_and_comes_back(tmp_path, which, number):
+    with pair(tmp_path) as both:
+        address = both[0][1].listen[0]
+        send(address)
+        level(tmp_path)
+        process, found = both[which]
+        process.send_signal(number)
+        if number == signal.SIGSTOP:
+            if which:
+                send(address)
+            process.send_signal(signal.SIGCONT)
+        else:
+            process.wait()
+            flags = ("--listen", found.listen[0], "--log-file-bytes", "64k")
+            more = ("--replica-of", address) if which else ()
+            with running(tmp_path / "pr"[which], *flags, *more):
+                send(address)
+                level(tmp_path)
+            return
+        send(address)
+        level(tmp_path)
+    assert log_bytes(tmp_path / "p").startswith(log_bytes(tmp_path / "r"))
+
+
+def test_spark_and_stores_read_by_path_while_the_replica_runs_and_afterwards(tmp_path):
+    with pair(tmp_path) as ((_, at), _):
+        send(at.listen[0], 2)
+        level(tmp_path)
+        with Store.open(tmp_path / "r", read_only=True) as store:
+            assert [one.body for one in store.messages("t")]
+            assert not store.deliver_due()
+    with Store.open(tmp_path / "r", read_only=True) as store:
+        assert len([*store.messages("t")]) == 3
+        assert not store.deliver_due()
+    assert not os.path.exists(tmp_path / "r" / "pyrocket" / "broker.json")
