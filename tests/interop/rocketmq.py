@@ -162,7 +162,11 @@ class Broker(Program):
         return self
 
     def __enter__(self):
-        return self.await_start()
+        try:
+            return self.await_start()
+        except BaseException:
+            self.kill()
+            raise
 
     def __exit__(self, kind, error, trace):
         self.kill()

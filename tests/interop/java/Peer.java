@@ -86,7 +86,7 @@ public class Peer {
             try {
                 var route = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
                     .getMQClientAPIImpl().getTopicRouteInfoFromNameServer("TBW102", 5000);
-                return route.getBrokerDatas().stream().allMatch(
+                return route.getBrokerDatas().stream().anyMatch(
                     broker -> broker.getBrokerAddrs().containsValue(request.getString("address")));
             } catch (org.apache.rocketmq.client.exception.MQClientException noneYet) {
                 return false;
