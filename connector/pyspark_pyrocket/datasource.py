@@ -42,8 +42,8 @@ class DefaultSource(DataSource):
     >>> df.writeStream.format("pyrocket").options(path=..., topic="flights").start()
 
     To use a broker, set `endpoint` instead of `path`. Its options: endpoint.timeout, endpoint.tls,
-    endpoint.ca, accessKey, secretKey, secretKeyFile. They also apply to a cluster of Apache
-    RocketMQ, which is used with `namesrv` and brokerAddresses.
+    endpoint.ca, endpoint.serverName, accessKey, secretKey, secretKeyFile. They also apply to a
+    cluster of Apache RocketMQ, which is used with `namesrv` and brokerAddresses.
 
     Options of reads: path, subscribe, subscribePattern, assign, topic, missingTopic,
     startingOffsets, startingTimestamp, startingOffsetsByTimestamp,

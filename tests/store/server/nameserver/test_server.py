@@ -15,7 +15,7 @@ from pyrocket.server.messaging.interface import name_of
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.nameserver.server import NameServer
 from pyrocket.values.routes import Registration, TopicData
-from pyrocket.wire.channel import NAME_SERVER
+from pyrocket.wire.channel import NAME_SERVER, open_channel
 from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.errors import METADATA_KEY
 from support import name_server
@@ -320,7 +320,7 @@ def test_a_process_serves_over_tls_and_stops_cleanly(tmp_path):
     certificate, key = write_certificate(tmp_path)
     tls = ("--tls-certificate", certificate, "--tls-key", key)
     with name_server.running(*tls) as (process, address):
-        channel = Credentials(tls=True, ca=certificate.read_bytes()).open(address)
+        channel = open_channel(Credentials(tls=True, ca=certificate.read_bytes()), address)
         stream = BrokerStream(channel)
         stream.register(registration())
         assert brokers(channel)

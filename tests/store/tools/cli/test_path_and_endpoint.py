@@ -412,7 +412,10 @@ def test_a_missing_store_and_missing_or_conflicting_options_are_errors(tmp_path,
     none = run("topic", "list")
     assert (none.exit_code, "--path" in none.stderr, "--endpoint" in none.stderr) == (2, True, True)
     both = run("topic", "list", "--path", tmp_path, "--endpoint", "localhost:1")
-    assert (both.exit_code, "either by a path or by an endpoint" in both.stderr) == (2, True)
+    assert (
+        both.exit_code,
+        "either by a path, by an endpoint or by name servers" in both.stderr,
+    ) == (2, True)
 
 
 USERS = """
@@ -504,7 +507,7 @@ def test_missing_rights_and_wrong_secrets_are_errors(secured):
         ("path = 1", "path is not text"),
         ("path", "not valid TOML"),
         ('path = "x"\nsecret_key = "y"', "chmod 600"),
-        ('path = "x"\nendpoint = "y:1"', "either by a path or by an endpoint"),
+        ('path = "x"\nendpoint = "y:1"', "either by a path, by an endpoint or by name servers"),
     ],
 )
 def test_an_invalid_settings_file_is_rejected(tmp_path, text, expected):
