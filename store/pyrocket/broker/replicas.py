@@ -60,10 +60,16 @@ class Replicas:
         """Return what to send to a replica, whose log ends at `end` and has the mark.
 
         `store` is empty for a replica without a store, `mark` missing for an empty log. Raises
-        InvalidInputError (REPLICA_OTHER_STORE, REPLICA_NAME_IN_USE), DataLossError (REPLICA_BEHIND,
-        REPLICA_DIVERGED).
+        InvalidInputError (REQUEST_MALFORMED, REPLICA_OTHER_STORE, REPLICA_NAME_IN_USE), and
+        DataLossError (REPLICA_BEHIND, REPLICA_DIVERGED).
         """
         ours = self._store
+        if not (replica and name):
+            raise InvalidInputError(
+                "a replica has to give its id and its name.",
+                remedy="Use a release of pyrocket that this broker supports.",
+                code="REQUEST_MALFORMED",
+            )
         if store not in ("", ours.uuid):
             raise InvalidInputError(
                 f"the replica has the store {store}, but the primary has {ours.uuid}.",

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.base.clock import system_clock
+from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
 from pyrocket.broker.replicas import ReplicaFeed, Replicas
 from pyrocket.disk.layout import Layout
@@ -20,11 +21,11 @@ from pyrocket.errors import StoreUnavailableError, TransportError
 from pyrocket.formats.checksum import crc32
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
+from pyrocket.remote.source import RemoteSource
 from pyrocket.server.replica import link as links
 from pyrocket.server.replica.link import TIMEOUTS, Following, PrimaryLink, decode_block
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
-from pyrocket.wire.channel import Credentials
 from support.broker import served
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting
@@ -114,16 +115,17 @@ def test_a_replica_is_equal_under_all_kinds_of_messages(primary, path, where):
         produce(primary, 3)
         wait_until_level(path, where)
         assert_alike(path, where)
-        (state,) = Replicas.states(feeds_of(address))
+        (state,) = replicas_of(address)
         assert (state.name, state.connected, state.lag_bytes, state.lag_ms) == ("r", True, 0, 0)
         assert state.end == published(path)
 
 
-def feeds_of(address):
-    """Return the replicas of the broker that serves in this process."""
-    import gc
-
-    return next(one for one in gc.get_objects() if isinstance(one, Replicas))
+def replicas_of(address):
+    client = Client(Connection(address))
+    try:
+        return RemoteSource(client).status().replicas
+    finally:
+        client.close()
 
 
 def test_small_files_arrive(primary, path, where):
@@ -196,11 +198,11 @@ def test_a_tail_that_a_restored_primary_lacks_is_cut_and_saved(primary, path, wh
     with served(primary) as address, linked(address, where):
         produce(primary, 0.5)
         primary.snapshot(tmp_path / "copy")
-        kept = published(path)
         produce(primary, 0.5)
         wait_until_level(path, where)
-        tail = log_bytes(path, kept)
     restored = Store.open(tmp_path / "copy")
+    kept = restored.position().published
+    tail = log_bytes(path, kept)
     with served(restored) as address, linked(address, where):
         produce(restored, 0.5)
         wait_until_level(tmp_path / "copy", where)

@@ -6,10 +6,12 @@ Tests of the connector check `checkpoint` and `doctor`.
 import json
 
 import click
+import grpc
 import pytest
 from pyrocket import Message, Store
 from pyrocket.tools.cli import main
 from pyrocket.values.admin import Backoff
+from pyrocket.wire.channel import method_of
 from support.broker import join_group, served
 from support.commands import run
 from support.json_manual import COMMANDS, SHAPES, Checker
@@ -81,6 +83,16 @@ def commands(text):
     return [each.split() for each in text.replace("\n", ";").split(";") if each.strip()]
 
 
+def replicating(address):
+    """Follow a broker as a replica would; return the call."""
+    call, request, _ = method_of("Replicate")
+    channel = grpc.insecure_channel(address)
+    stream = channel.unary_stream(call, request.SerializeToString)
+    following = stream(request(replica="r", name="copy"))
+    next(following)
+    return following
+
+
 def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
     checker = Checker()
 
@@ -93,10 +105,12 @@ def test_the_output_of_every_command_has_the_fields_in_json_md(path, tmp_path):
 
     with served(Store.open(path, config=SMALL)) as address:
         join_group(address, "billing", "c1", t="*")
+        following = replicating(address)
         for words in commands(ANYWHERE):
             check(*words, "--endpoint", address)
         check("broker", "list", "--endpoint", address)
         check("topic", "route", "t", "--endpoint", address)
+        following.cancel()
     for words in commands(ANYWHERE + ON_A_DIRECTORY):
         check(*words, "--path", path)
     overwrite(queue_files(path)[0], bytes(20), 40)
