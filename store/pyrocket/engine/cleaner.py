@@ -258,7 +258,7 @@ class Cleaner:
             # A file that is kept also keeps all later files: the log must not have a gap.
             if done.kept or not left:
                 break
-        kept = tuple(Kept(one.file, done.kept[0].held_by) for one in left)
+        kept = tuple(Kept(removal.file, done.kept[0].held_by) for removal in left)
         messages = _count(before, _minima(self._queues, report.log_start))
         return replace(report, kept=kept, messages=messages)
 
@@ -352,14 +352,14 @@ def preview(
 
 def _minima(queues: QueueTable, log_start: int) -> dict[tuple[str, int], int]:
     """Return the minimum offset by queue for a log start; not of services and damaged queues."""
-    found = {}
+    minima = {}
     for topic, queue_id in queues.on_disk():
         if topic not in CLOSED_TO_SENDERS and not topic.lower().startswith(SYSTEM_PREFIX):
             queue = queues.get(topic, queue_id)
             with suppress(StoreDamagedError):
                 end = queue.max_offset(WHOLE_LOG)
-                found[topic, queue_id] = queue.min_offset(log_start, end)
-    return found
+                minima[topic, queue_id] = queue.min_offset(log_start, end)
+    return minima
 
 
 def _count(before: Mapping[tuple[str, int], int], after: Mapping[tuple[str, int], int]) -> int:

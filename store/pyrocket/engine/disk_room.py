@@ -125,8 +125,8 @@ class DiskRoom:
 
     def usage(self) -> DiskUsage:
         """Return the usage of the fullest disk of the store, as if the reserve were there."""
-        found = disk_usage([self._layout.commit_log, self._layout.consume_queues])
-        return DiskUsage(found.used_bytes + self._missing_bytes, found.total_bytes)
+        fullest = disk_usage([self._layout.commit_log, self._layout.consume_queues])
+        return DiskUsage(fullest.used_bytes + self._missing_bytes, fullest.total_bytes)
 
     @property
     def _spare_bytes(self) -> int:

@@ -324,9 +324,9 @@ def _check_separators(named: Mapping[str, str], block: bytes) -> None:
     """Raise MessageError if a name or value contains a separator, and so adds other properties."""
     if block.count(NAME_END) == block.count(VALUE_END) == len(named):
         return
-    found = next(name for name in named if {"\x01", "\x02"} & {*name, *named[name]})
+    name = next(name for name in named if {"\x01", "\x02"} & {*name, *named[name]})
     raise MessageError(
-        f"the property {found!r} contains \\x01 or \\x02, the separators of the format.",
+        f"the property {name!r} contains \\x01 or \\x02, the separators of the format.",
         remedy="Change or remove it.",
     )
 

@@ -165,10 +165,10 @@ class _Run:
         data, fields = memoryview(self.fields.buffer), self.fields
         for row in np.flatnonzero(fields.sys_flag).tolist():
             start, length = int(fields.body_start[row]), int(fields.body_length[row])
-            found = inflated_bytes(bytes(data[start : start + length]), longest)
-            if found is None:
+            inflated = inflated_bytes(bytes(data[start : start + length]), longest)
+            if inflated is None:
                 raise _refused(row, "its compressed body does not inflate.", "BODY_CORRUPT")
-            if found > longest:
+            if inflated > longest:
                 raise _refused(
                     row,
                     f"its compressed body inflates to more than {longest} bytes.",

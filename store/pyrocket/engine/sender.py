@@ -132,7 +132,9 @@ class GroupAppend:
 
 def _refuse_if_full(writer: Writer, legal: list[_Entry]) -> None:
     """Refuse messages if the disk is full, but not the acks of consumer groups."""
-    messages = [one for one in legal if any(each.topic != POP_TOPIC for each in one.batches)]
+    messages = [
+        entry for entry in legal if any(batch.topic != POP_TOPIC for batch in entry.batches)
+    ]
     try:
         if messages:
             writer.cleaner.make_room(sum(entry.size for entry in messages))
@@ -204,7 +206,7 @@ class Sender:
         encoded = self.outgoing.encode_rows(batch, columns, topic, start, self.route)
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
-        size = sum(int(one.batch.sizes.sum()) for one in appended)
+        size = sum(int(append.batch.sizes.sum()) for append in appended)
         return AppendResult(len(columns), size, writer.page[PUBLISHED], self.flush(writer))
 
     def append_received(
@@ -216,7 +218,11 @@ class Sender:
         """
         writer = self._engine.writer
         errors = [self._change_of(writer, request.routes) for request in requests]
-        legal = [one.batches for one, error in zip(requests, errors, strict=True) if error is None]
+        legal = [
+            request.batches
+            for request, error in zip(requests, errors, strict=True)
+            if error is None
+        ]
         self._create_system_topics(writer, [batch for batches in legal for batch in batches])
         appended = iter(self._queue.append_all(writer, legal))
         status = self.flush(writer)
@@ -251,7 +257,7 @@ class Sender:
 
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for the delayed messages of the batches."""
-        queues = self.outgoing.delays.rooms({one.topic for one in batches})
+        queues = self.outgoing.delays.rooms({batch.topic for batch in batches})
         if queues and lacking_topics(queues, self._known(writer)):
             with writer.exclusive():
                 self._engine.ensure_topics(queues)
@@ -303,6 +309,6 @@ def _result_of(
 ) -> StoredRecords | Exception:
     if isinstance(appended, Exception):
         return appended
-    rows = sum(len(one.batch) for one in appended)
-    size = sum(int(one.batch.sizes.sum()) for one in appended)
+    rows = sum(len(append.batch) for append in appended)
+    size = sum(int(append.batch.sizes.sum()) for append in appended)
     return StoredRecords(rows, size, log_end, status, appended)

@@ -112,7 +112,7 @@ class ServiceRunner:
 
     def start(self) -> "ServiceThread":
         """Start a thread that runs due services; `stop` also ends the thread."""
-        self._threads = [each for each in self._threads if each.is_running]
+        self._threads = [thread for thread in self._threads if thread.is_running]
         self._threads.append(ServiceThread(self, self._engine))
         return self._threads[-1]
 
@@ -148,7 +148,7 @@ class ServiceRunner:
     def _run(self, writer: Writer, now: int) -> int:
         self._pause_began = now if now < writer.page[STORE_TIME] else None
         self._refused = False
-        done = sum(self._deliver(each, writer, now) for each in self._services)
+        done = sum(self._deliver(service, writer, now) for service in self._services)
         if done and self._engine.config.flush != "manual":
             writer.flush_soon()
         if self._refused:
@@ -157,7 +157,7 @@ class ServiceRunner:
             return done
         try:
             with writer.try_exclusive():
-                dues = [self._next_due(each, writer, now) for each in self._services]
+                dues = [self._next_due(service, writer, now) for service in self._services]
                 writer.page[NEXT_DUE] = min(dues, default=NEVER)
         except PyrocketError as error:
             self._failed(error, now)

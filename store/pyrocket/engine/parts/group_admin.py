@@ -95,8 +95,8 @@ class Groups:
         check_text(group=group)
         name, now_ms = self.get(group).name if group else "", self._engine.clock()
         return [
-            replace(one, delay_ms=delay_ms(self._reader, one, now_ms))
-            for one in positions(self._reader, self._offsets.all(), self._starts.all(), name)
+            replace(lag, delay_ms=delay_ms(self._reader, lag, now_ms))
+            for lag in positions(self._reader, self._offsets.all(), self._starts.all(), name)
         ]
 
     def create(self, group: str) -> GroupConfig:
@@ -211,7 +211,9 @@ class Groups:
             return self._checked(topic, to, from_minimum=True)
         if isinstance(to, AtTime):
             queues = range(topic.read_queues)
-            return {each: self._reader.offset_by_time(topic, each, to.ms) for each in queues}
+            return {
+                queue_id: self._reader.offset_by_time(topic, queue_id, to.ms) for queue_id in queues
+            }
         ranges = self._reader.offsets(topic).items()
         if to == "earliest":
             return {queue_id: has.minimum for queue_id, has in ranges}

@@ -78,14 +78,14 @@ def first_offset(reader: Reader, topic: str, queue_id: int, start: GroupStart) -
     This is the maximum if there is none, and for an empty start. Raises StoreDamagedError.
     """
     known = reader.system_offsets(topic, queue_id)
-    found, log_offset = known.maximum, start.log_offset
+    first, log_offset = known.maximum, start.log_offset
     if log_offset is None and start.time_ms is not None:
         config = TopicConfig(topic, queue_id + 1, queue_id + 1)
-        found, log_offset = reader.offset_by_time(config, queue_id, start.time_ms), start.end_offset
+        first, log_offset = reader.offset_by_time(config, queue_id, start.time_ms), start.end_offset
     if log_offset is not None:
         queue = reader.files.queues.get(topic, queue_id)
-        found = min(found, queue.min_offset(log_offset, known.maximum))
-    return max(found, known.minimum)
+        first = min(first, queue.min_offset(log_offset, known.maximum))
+    return max(first, known.minimum)
 
 
 def positions(

@@ -34,14 +34,14 @@ def newest_mark(log: CommitLog, ends: Iterable[tuple[ConsumeQueue, int]]) -> Log
 
     Reads one entry per queue and one record. Returns None if all these messages have expired.
     """
-    found = [
+    offsets = [
         int(entry["physical_offset"])
         for queue, end in ends
         if end > 0
         for entry in queue.entries(end - 1, end)
         if entry["size"] > 0 and entry["size"] != PRE_BLANK_SIZE
     ]
-    marks = (mark_at(log, offset) for offset in sorted(found, reverse=True))
+    marks = (mark_at(log, offset) for offset in sorted(offsets, reverse=True))
     return next((mark for mark in marks if mark is not None), None)
 
 

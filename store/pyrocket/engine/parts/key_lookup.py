@@ -190,12 +190,12 @@ class Lookup:
         hints = self._with_files(partial(self._search, hashes, wanted.begin_ms, wanted.end_ms))
         named = self._offsets_of_ids(wanted.ids, hints.bound)
         offsets = np.union1d(hints.offsets, named)
-        found = [
+        matches = [
             row
             for fields in self._records(offsets, hints.bound)
             if (row := _matching(fields, wanted, named)) is not None
         ]
-        locations = tuple(self._readable(found)) if found else ()
+        locations = tuple(self._readable(matches)) if matches else ()
         return LookupResult(locations, hints.files, hints.walked, len(offsets))
 
     def _offsets_of_ids(self, ids: Collection[str], bound: int) -> Ints:
@@ -246,7 +246,7 @@ class Lookup:
     def _find(
         self, query: _KeyQuery, bound: int, files: Sequence[IndexFileInfo]
     ) -> list[StoredMessage]:
-        found: dict[int, StoredMessage] = {}
+        messages: dict[int, StoredMessage] = {}
         seen: set[int] = set()
         wanted = np.array([key_hash(query.topic, query.key)])
         parts = self._parts(wanted, query.begin_ms, query.end_ms, bound, files)
@@ -257,18 +257,18 @@ class Lookup:
             record = self._record_at(offset, bound)
             message = query.match(record) if record is not None else None
             if message is not None:
-                found[offset] = message
-            if len(found) == query.max_messages:
+                messages[offset] = message
+            if len(messages) == query.max_messages:
                 break
-        return [found[offset] for offset in sorted(found)]
+        return [messages[offset] for offset in sorted(messages)]
 
     def _search(
         self, hashes: Ints, begin_ms: int, end_ms: int, bound: int, files: Sequence[IndexFileInfo]
     ) -> _Candidates:
-        found = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
+        parts = [*self._parts(hashes, begin_ms, end_ms, bound, files)]
         start, starts = self._tail_start(files), self._log.run.starts()
         end = min(bound, starts[-1] + self._log.file_bytes) if starts else start
-        offsets = np.unique(np.concatenate(found))
+        offsets = np.unique(np.concatenate(parts))
         return _Candidates(offsets, bound, len(files), max(end - start, 0))
 
     def _with_files(self, look: Callable[[int, Sequence[IndexFileInfo]], _Found]) -> _Found:
@@ -365,8 +365,8 @@ def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
 def is_among(texts: pa.StringArray, wanted: Collection[str]) -> Bools:
     """Return for each string whether it is in `wanted`; False for a null."""
     values = pa.array(list(wanted), pa.string())
-    found: Bools = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
-    return found.copy()
+    mask: Bools = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
+    return mask.copy()
 
 
 def _check_whole(offsets: Ints, first: int, last: int, log_start: int) -> None:
