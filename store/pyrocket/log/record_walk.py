@@ -96,8 +96,8 @@ def _single(log: CommitLog, position: int, size: int) -> RecordFields | None:
     head = log.read(position, _HEAD_BYTES)
     if len(head) < _HEAD_BYTES or not read_header(head).is_message:
         return None
-    one = RecordFields(pa.py_buffer(head), position, np.array([0]), np.array([size]))
-    if size - int(one.body_length[0]) > _MAX_BESIDE_BODY:
+    record = RecordFields(pa.py_buffer(head), position, np.array([0]), np.array([size]))
+    if size - int(record.body_length[0]) > _MAX_BESIDE_BODY:
         return None
     buffer, base = log.filled_window(position, size)
     return RecordFields(buffer, base, np.array([position - base]), np.array([size]), log.sealed)

@@ -125,12 +125,12 @@ class LogCheck:
 
     def _skip_damage(self, position: int, end: int) -> int:
         """Collect the damaged range at `position`; return the next record's offset or `end`."""
-        found = self._next_record(position + 1, end)
+        next_offset = self._next_record(position + 1, end)
         reason = self._reason(position)
-        if found < end or reason or self._end_is_known:
+        if next_offset < end or reason or self._end_is_known:
             reason = reason or "there is no record."
-            self.bad.append(DamagedRange(position, found, reason, self.records))
-        return found
+            self.bad.append(DamagedRange(position, next_offset, reason, self.records))
+        return next_offset
 
     def _reason(self, position: int) -> str:
         """Return the reason why there is no record at `position`; empty if there are only zeros."""
@@ -151,9 +151,9 @@ class LogCheck:
         for start in self._log.run.starts():
             if start < first or start >= end:
                 continue
-            found = self._search(max(start, position), min(end, start + self._log.file_bytes))
-            if found >= 0:
-                return found
+            offset = self._search(max(start, position), min(end, start + self._log.file_bytes))
+            if offset >= 0:
+                return offset
         return end
 
     def _search(self, position: int, end: int) -> int:
@@ -164,9 +164,9 @@ class LogCheck:
             if position >= end:
                 break
             data = self._log.read(position, min(_BLOCK_BYTES, end - position))
-            found = find_record(data, position)
-            if found >= 0:
-                return position + found
+            index = find_record(data, position)
+            if index >= 0:
+                return position + index
             if len(data) <= _OVERLAP:
                 return -1
             position += len(data) - _OVERLAP
@@ -265,7 +265,7 @@ def keep_tail(
         return
     _log.warning("the truncated bytes are saved in %s", target)
     # Never delete the new file, even if the clock was set back.
-    others = {each for each in listed(own) if _NAME.fullmatch(each.name) and each.suffix} - {target}
+    others = {tail for tail in listed(own) if _NAME.fullmatch(tail.name) and tail.suffix} - {target}
     for old in sorted(others, key=_time_and_offset)[: 1 - MAX_TAILS]:
         io.unlink(old)
 
@@ -311,9 +311,9 @@ def cut_messages(path: Path) -> Iterator[StoredMessage]:
 def _next_record(view: memoryview, base: int, position: int) -> int:
     """Return the position of the next record; the length of the file if there is none."""
     for start in range(position, len(view), _BLOCK_BYTES):
-        found = find_record(view[start : start + _BLOCK_BYTES + _HEAD_BYTES], base + start)
-        if found >= 0:
-            return start + found
+        index = find_record(view[start : start + _BLOCK_BYTES + _HEAD_BYTES], base + start)
+        if index >= 0:
+            return start + index
     return len(view)
 
 
