@@ -19,13 +19,13 @@ def blocks_of(
     sent = ScanTally()
     at = 0
     try:
-        for each in slices:
-            if each is None:
+        for part in slices:
+            if part is None:
                 yield _block(None, at, tally, sent)
                 continue
-            while at < len(ranges) - 1 and not _is_of(each, ranges[at]):
+            while at < len(ranges) - 1 and not _is_of(part, ranges[at]):
                 at += 1
-            for piece in pieces(each):
+            for piece in pieces(part):
                 yield _block(piece, at, tally, sent)
     except PyrocketError:
         yield _block(None, at, tally, sent)

@@ -46,6 +46,6 @@ def open_channel(credentials: Credentials, address: str, of: Any = grpc) -> Any:
 
 def method_of(name: str, of: str = SERVICE) -> tuple[str, type[Any], type[Any]]:
     """Return the path of a call, and the message classes of its request and its reply."""
-    found = service(of).methods_by_name[name]
-    request = message_class(found.input_type.full_name)
-    return f"/{of}/{name}", request, message_class(found.output_type.full_name)
+    method = service(of).methods_by_name[name]
+    request = message_class(method.input_type.full_name)
+    return f"/{of}/{name}", request, message_class(method.output_type.full_name)

@@ -79,14 +79,14 @@ def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
     the user.
     """
     metadata = status.trailing_metadata() or ()
-    found = next((value for key, value in metadata if key == METADATA_KEY), None)
-    if found is None:
+    carried = next((value for key, value in metadata if key == METADATA_KEY), None)
+    if carried is None:
         return None
-    detail: Error = message_class("pyrocket.v1.Error").FromString(found)
+    detail: Error = message_class("pyrocket.v1.Error").FromString(carried)
     kind = getattr(errors, detail.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, PyrocketError)):
         kind = next(
-            (one for one, code in reversed(_STATUSES) if code == status.code()), PyrocketError
+            (kind for kind, code in reversed(_STATUSES) if code == status.code()), PyrocketError
         )
     message = detail.message
     if issubclass(kind, errors.StorePermissionError):

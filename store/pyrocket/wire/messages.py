@@ -40,8 +40,8 @@ def _set(message: Message, field: Any, value: Any) -> None:
     inner = getattr(message, field.name)
     if _is_map(field):
         if field.message_type.fields_by_name["value"].message_type:
-            for key, one in value.items():
-                put(inner[key], one)
+            for key, item in value.items():
+                put(inner[key], item)
         else:
             inner.update(value)
     elif hasattr(inner, "extend"):
@@ -116,7 +116,7 @@ def _value(raw: Any, hint: Any) -> Any:
             return {key: _value(raw[key], inner[1]) for key in raw}
         return {_value(pair.key, inner[0]): _value(pair.value, inner[1]) for pair in raw}
     if isinstance(kind, type) and issubclass(kind, Collection):
-        values = [*raw] if inner[0] in _PLAIN else [_value(one, inner[0]) for one in raw]
+        values = [*raw] if inner[0] in _PLAIN else [_value(item, inner[0]) for item in raw]
         return tuple(values) if kind is tuple else values
     return raw
 
@@ -132,7 +132,7 @@ def _structure(raw: Message, hint: Any, kind: Any, inner: tuple[Any, ...]) -> An
         return MessageFilter.parse(**{name: getattr(raw, name) for name in names})
     if kind is tuple:
         return tuple(
-            _value(getattr(raw, name), one) for name, one in zip(names, inner, strict=True)
+            _value(getattr(raw, name), part) for name, part in zip(names, inner, strict=True)
         )
     if names == ["values"]:
         return _value(getattr(raw, *names), hint)
@@ -171,7 +171,7 @@ def _has_pairs(field: Any, value: Any) -> bool:
 
 @cache
 def _is_union(kind: Any) -> bool:
-    return any(one.name == "kind" for one in kind.oneofs)
+    return any(oneof.name == "kind" for oneof in kind.oneofs)
 
 
 def _snake(name: str) -> str:

@@ -50,8 +50,8 @@ def _dates(address: str, ca: bytes | None) -> list[str]:
         socket.create_connection((host, int(port)), _TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=host) as secure,
     ):
-        found = secure.getpeercert() or {}
-    dates = (str(found.get(name, "")) for name in ("notBefore", "notAfter"))
+        certificate = secure.getpeercert() or {}
+    dates = (str(certificate.get(name, "")) for name in ("notBefore", "notAfter"))
     return [shown(ssl.cert_time_to_seconds(date)) for date in dates]
 
 
