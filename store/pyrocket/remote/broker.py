@@ -90,7 +90,7 @@ class RemoteBroker:
     @contextmanager
     def _waiting_channel(self) -> Iterator[Any]:
         """Count a call on a channel that has room for it."""
-        free = (one for one, calls in self._waiting.items() if calls < _MAX_CALLS)
+        free = (channel for channel, calls in self._waiting.items() if calls < _MAX_CALLS)
         channel = next(free, None) or self._open()
         self._waiting[channel] = self._waiting.get(channel, 0) + 1
         try:

@@ -165,7 +165,7 @@ class RemoteBrokers:
         await self.find()
         names = self.names
         topics = await asyncio.gather(*(self._topic(name, topic) for name in names))
-        live = {n: one for n, one in zip(names, topics, strict=True) if one is not None}
+        live = {n: config for n, config in zip(names, topics, strict=True) if config is not None}
         return TopicSettings(live, self._gone(topic, live))
 
     async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
@@ -216,9 +216,11 @@ class RemoteBrokers:
         names = self.names
         results = await asyncio.gather(*(self._create(name, topic) for name in names))
         created = {
-            name: one for name, one in zip(names, results, strict=True) if type(one) is TopicConfig
+            name: config
+            for name, config in zip(names, results, strict=True)
+            if type(config) is TopicConfig
         }
-        errors = [one for one in results if isinstance(one, PyrocketError)]
+        errors = [result for result in results if isinstance(result, PyrocketError)]
         if errors and not created:
             raise min(errors, key=lambda error: isinstance(error, TransportError))
         return created
@@ -255,7 +257,7 @@ class RemoteBrokers:
         Raises the error of the last address if no address has answered.
         """
         seconds = _AGAIN_S if self._hellos else _CONNECT_S
-        new = [one for one in await self._current() if one not in self._hellos]
+        new = [address for address in await self._current() if address not in self._hellos]
         calls = (self._at(address).hello(seconds) for address in new)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for address, answer in zip(new, answers, strict=True):
@@ -267,7 +269,7 @@ class RemoteBrokers:
                 self._locate(answer.broker, address)
             elif not isinstance(answer, TransportError):
                 raise answer
-        errors = [one for one in answers if isinstance(one, TransportError)]
+        errors = [answer for answer in answers if isinstance(answer, TransportError)]
         if errors and not self._hellos:
             raise errors[-1]
 
@@ -325,4 +327,4 @@ class RemoteBrokers:
 
 
 def _brokers_of(route: Route) -> set[str]:
-    return {one.broker for one in (*route.queues, *route.gone)}
+    return {queue.broker for queue in (*route.queues, *route.gone)}

@@ -59,7 +59,7 @@ class _OpenChannels:
         """Close all channels, and wait for their calls to end."""
         with self._lock:
             self._exiting_pid = os.getpid()
-            channels = [one for one, pid in self._pids.items() if pid == os.getpid()]
+            channels = [channel for channel, pid in self._pids.items() if pid == os.getpid()]
         for channel in channels:
             channel.close()
 

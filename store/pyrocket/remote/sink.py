@@ -316,7 +316,7 @@ class RemoteSink:
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete staged rows that will not be published."""
-        if any(one.name for one in staged):
+        if any(part.name for part in staged):
             self.client.call("Discard", staged=staged)
 
     @remote("Flush")

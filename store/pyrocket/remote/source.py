@@ -121,8 +121,8 @@ class RemoteSource:
             except TransportError as error:
                 if not error.repeat_is_safe or not pauses.wait():
                     raise
-                left = [each for each in left[done:] if each.rows]
-                passed = sum(each.rows for each in ranges) - sum(each.rows for each in left)
+                left = [part for part in left[done:] if part.rows]
+                passed = sum(part.rows for part in ranges) - sum(part.rows for part in left)
                 tally.entries = first + passed
 
     def joined_slice(
@@ -138,21 +138,21 @@ class RemoteSource:
             counted = ScanTally()
             try:
                 blocks = self._blocks("JoinedSlice", ranges, counted, where=where, ranges=ranges)
-                found = next((part for _, part in blocks), None)
+                joined = next((part for _, part in blocks), None)
                 break
             except TransportError as error:
                 if not error.repeat_is_safe or not pauses.wait():
                     raise
         (tally or ScanTally()).add(counted)
-        if found is None and counted.entries:
+        if joined is None and counted.entries:
             return empty_slice(ranges[0].queue)
-        return found
+        return joined
 
     def _blocks(
         self, call: str, asked: Sequence[QueueRange], tally: ScanTally, **arguments: Any
     ) -> Iterator[tuple[int, RecordSlice]]:
         replies = self.client.stream(call, **arguments)
-        queues = [each.queue for each in asked]
+        queues = [part.queue for part in asked]
         return blocks_in(replies, queues, self.hello.log_file_bytes, tally)
 
     def slices_at(
