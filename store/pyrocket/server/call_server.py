@@ -275,13 +275,13 @@ class CallServer:
         """Call `answer` in a thread, await the result if it is a future, and encode it."""
 
         def work() -> "bytes | Future[Any]":
-            found = answer()
-            return found if isinstance(found, Future) else call.encode(found)
+            result = answer()
+            return result if isinstance(result, Future) else call.encode(result)
 
-        found = await self.run(work, call.work)
-        if isinstance(found, Future):
-            found = call.encode(await asyncio.wrap_future(found))
-        return incoming.reply(found)
+        result = await self.run(work, call.work)
+        if isinstance(result, Future):
+            result = call.encode(await asyncio.wrap_future(result))
+        return incoming.reply(result)
 
     async def _send_all(self, call: Call, incoming: Incoming) -> None:
         replies, taking = await self._started(call, incoming), None
@@ -371,6 +371,6 @@ class LoopWatch(selectors.DefaultSelector):
         held = time.monotonic() - self._woke
         self.longest_s = max(self.longest_s, held)
         self.count += held > HELD_S
-        found = super().select(timeout)
+        events = super().select(timeout)
         self._woke = time.monotonic()
-        return found
+        return events

@@ -112,7 +112,7 @@ class Metrics:
         yield from self._lags()
 
     def _replicas(self, states: Sequence[ReplicaState]) -> Iterator[Metric]:
-        families = [GaugeMetricFamily(*each, labels=(*_NODE, "replica")) for each in _OF_REPLICAS]
+        families = [GaugeMetricFamily(*gauge, labels=(*_NODE, "replica")) for gauge in _OF_REPLICAS]
         for state in states:
             values = state.connected, state.lag_bytes, state.lag_ms / 1000
             for family, value in zip(families, values, strict=True):

@@ -204,7 +204,7 @@ def monitoring(
 
     host, _, port = address.rpartition(":")
     try:
-        found = MonitoringServer(
+        monitor = MonitoringServer(
             host.strip("[]"),
             int(port),
             Metrics(broker, server, watch, settings.cluster_name, certificate),
@@ -213,9 +213,9 @@ def monitoring(
     except (OSError, ValueError, OverflowError):
         raise _unusable(address, "--metrics") from None
     try:
-        yield f"{host}:{found.port}"
+        yield f"{host}:{monitor.port}"
     finally:
-        found.close()
+        monitor.close()
 
 
 def check_name_servers(settings: Settings) -> Credentials:

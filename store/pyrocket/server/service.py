@@ -169,9 +169,9 @@ class BulkService:
         The None values allow a scan that selects no messages to be cancelled, and keep the counts
         of a block small.
         """
-        for each in ranges:
-            for start in range(each.start, max(each.end, each.start + 1), _WINDOW):
-                window = replace(each, start=start, end=min(start + _WINDOW, each.end))
+        for part in ranges:
+            for start in range(part.start, max(part.end, part.start + 1), _WINDOW):
+                window = replace(part, start=start, end=min(start + _WINDOW, part.end))
                 yield from self._source.slices([window], where=where, tally=tally)
                 yield None
 
@@ -275,8 +275,8 @@ def calls_of(
     methods = service(name).methods_by_name
     return {
         call: call_of(methods[call], answer, work, hints)
-        for work, found in answers.items()
-        for call, answer in found.items()
+        for work, by_call in answers.items()
+        for call, answer in by_call.items()
     }
 
 
@@ -298,6 +298,8 @@ def call_of(
         takes_blocks=method.client_streaming,
         work=work,
         answer=answer,
-        hints={one: wanted[one] for one in request.DESCRIPTOR.fields_by_name if one in wanted},
+        hints={
+            field: wanted[field] for field in request.DESCRIPTOR.fields_by_name if field in wanted
+        },
         has_born_host="born_host" in wanted,
     )

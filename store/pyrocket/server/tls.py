@@ -93,5 +93,5 @@ class Certificate:
                 remedy="Use PEM files of a certificate and its unencrypted key.",
                 code=CODE,
             ) from None
-        expiry_s = min(one.not_valid_after_utc.timestamp() for one in chain)
+        expiry_s = min(link.not_valid_after_utc.timestamp() for link in chain)
         return _Pair(grpc.ssl_server_certificate_configuration([(key, certificate)]), expiry_s)

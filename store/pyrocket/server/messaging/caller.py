@@ -38,13 +38,13 @@ class Caller:
     @classmethod
     def of(cls, origin: CallOrigin, gate: Gate) -> "Caller":
         """Return the caller. Raises RefusedError (CLIENT_ID_REQUIRED)."""
-        found = {key: value for key, value in origin.metadata if isinstance(value, str)}
-        client_id = found.get(CLIENT_ID, "").strip()
+        metadata = {key: value for key, value in origin.metadata if isinstance(value, str)}
+        client_id = metadata.get(CLIENT_ID, "").strip()
         if not client_id:
             raise RefusedError("CLIENT_ID_REQUIRED", f"the metadata {CLIENT_ID} is missing.")
         check_id("client id", client_id)
         host = host_of_peer(origin.peer)
-        return cls(client_id, found.get(NAMESPACE, ""), origin, host, gate)
+        return cls(client_id, metadata.get(NAMESPACE, ""), origin, host, gate)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -90,9 +90,9 @@ def stored_status(stored: SendStatus) -> Any:
 
 def check_stored(stored: SendStatus) -> None:
     """Raise RefusedError unless an append is as durable as configured."""
-    found = stored_status(stored)
+    answer = stored_status(stored)
     if stored is not SendStatus.SEND_OK:
-        raise RefusedError(_STORED_CODES[stored], found.message)
+        raise RefusedError(_STORED_CODES[stored], answer.message)
 
 
 def refusal_of(error: Exception) -> RefusedError:
@@ -108,7 +108,7 @@ def refusal_of(error: Exception) -> RefusedError:
         text, by_code = f"the broker failed unexpectedly: {type(error).__name__}.", None
         if isinstance(error, DecodeError):
             text = "the request is malformed."
-    found = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), _FAILED)
-    if isinstance(error, PyrocketError) and (by_code or found) == _FAILED:
+    by_kind = next((code for kind, code in _BY_ERROR if isinstance(error, kind)), _FAILED)
+    if isinstance(error, PyrocketError) and (by_code or by_kind) == _FAILED:
         text = str(error)  # Contains the error's code, such as DISK_FULL.
-    return RefusedError(by_code or found, text)
+    return RefusedError(by_code or by_kind, text)

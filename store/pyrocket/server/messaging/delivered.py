@@ -37,12 +37,12 @@ def message_of(stored: StoredMessage, topic: Any) -> Any:
 def _user_properties(stored: StoredMessage) -> dict[str, str]:
     """Return the sender's properties, and two system properties that clients expect among them."""
     own = stored.properties
-    found = {name: value for name, value in own.items() if name not in RESERVED}
+    properties = {name: value for name, value in own.items() if name not in RESERVED}
     if SHARDING_KEY in own:
-        found[SHARDING_KEY] = own[SHARDING_KEY]
+        properties[SHARDING_KEY] = own[SHARDING_KEY]
     if _is_transactional(stored):
-        found[TRANSACTION_ID] = own.get(UNIQ_KEY, "")
-    return found
+        properties[TRANSACTION_ID] = own.get(UNIQ_KEY, "")
+    return properties
 
 
 def _fill(system: Any, stored: StoredMessage) -> None:

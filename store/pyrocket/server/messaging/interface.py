@@ -53,8 +53,8 @@ def number(enum: str, name: str) -> int:
 
 def name_of(enum: str, value: int) -> str:
     """Return the name of a value of an enum; empty if it is unknown."""
-    found = _kind(enum).values_by_number.get(value)
-    return "" if found is None else str(found.name)
+    descriptor = _kind(enum).values_by_number.get(value)
+    return "" if descriptor is None else str(descriptor.name)
 
 
 def ms_of(time: Any) -> int:

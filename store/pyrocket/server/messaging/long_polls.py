@@ -75,14 +75,14 @@ class LongPolls:
             return loop.time() >= deadline or session.ended
 
         async def look_on() -> _Found:
-            found = await look()
-            while not found.messages and found.has_more and not is_over():
-                found = await look()
-            return found
+            reply = await look()
+            while not reply.messages and reply.has_more and not is_over():
+                reply = await look()
+            return reply
 
-        found, wakes_next = await look_on(), False
+        reply, wakes_next = await look_on(), False
         try:
-            while not found.messages and not is_over():
+            while not reply.messages and not is_over():
                 woken = asyncio.Event()
                 wake = _waker(loop, woken)
                 hold = ParkedPoll(*place, wake)
@@ -90,9 +90,9 @@ class LongPolls:
                 holds.park(hold)
                 session.polls.add(wake)
                 try:
-                    found = await look_on()  # Messages may have arrived before the call was parked.
-                    wakes_next = wakes_next and bool(found.messages)
-                    if not found.messages and not session.ended:
+                    reply = await look_on()  # Messages may have arrived before the call was parked.
+                    wakes_next = wakes_next and bool(reply.messages)
+                    if not reply.messages and not session.ended:
                         with suppress(asyncio.TimeoutError):
                             await asyncio.wait_for(woken.wait(), deadline - loop.time())
                 finally:
@@ -103,7 +103,7 @@ class LongPolls:
             group, topic, queue_id = place
             if wakes_next and queue_id is None:
                 self._broker.polls.visible_in(group, topic, 0)
-        return found
+        return reply
 
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:

@@ -78,11 +78,11 @@ class PullCalls:
         if not minimum <= start <= maximum:
             raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
         end = min(maximum, start + MAX_SCAN)
-        found = consumption.fetch(
+        fetched = consumption.fetch(
             asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
         )
-        messages, next_offset, size = list[StoredMessage](), found.reached, 0
-        for record in found.records:
+        messages, next_offset, size = list[StoredMessage](), fetched.reached, 0
+        for record in fetched.records:
             if (message := consumption.message_of(record, longest)) is None:
                 continue
             messages.append(message)
@@ -94,13 +94,13 @@ class PullCalls:
 
     def replies(self, asked: _Pull, pulled: PullReply) -> list[bytes]:
         """Return all replies of a call: the status, the messages, and the next offset."""
-        found = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
+        outcome = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
         replies = [
-            new("PullMessageResponse", status=found),
+            new("PullMessageResponse", status=outcome),
             *(
-                new("PullMessageResponse", message=message_of(one, asked.resource))
-                for one in pulled.messages
+                new("PullMessageResponse", message=message_of(message, asked.resource))
+                for message in pulled.messages
             ),
             new("PullMessageResponse", next_offset=pulled.next_offset),
         ]
-        return [one.SerializeToString() for one in replies]
+        return [reply.SerializeToString() for reply in replies]

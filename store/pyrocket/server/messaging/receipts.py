@@ -96,7 +96,7 @@ class ReceiptCalls:
     ) -> None:
         """Trace the ends of deliveries. Each of `ended` has a message id and a valid handle."""
         if self._broker.traces is not None:
-            receipts = [(one.message_id, one.receipt_handle) for one in ended]
+            receipts = [(entry.message_id, entry.receipt_handle) for entry in ended]
             self._broker.traces.ended(caller.host, group, topic, receipts, stored, success=success)
 
     def _done(self, group: str, topic: str, handles: list[str], acked: Acked) -> None:

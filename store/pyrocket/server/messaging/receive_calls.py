@@ -100,7 +100,7 @@ class ReceiveCalls:
             longest=longest,
         )
         if asked.renews:
-            handles = [(one.handle, one.attempt) for one in received.messages]
+            handles = [(delivery.handle, delivery.attempt) for delivery in received.messages]
             self._broker.polls.renewals.add(asked.group, asked.topic, asked.client, handles)
         return received
 
@@ -108,13 +108,13 @@ class ReceiveCalls:
         """Return all replies of a call, in the order that clients require."""
         if self._broker.traces is not None:
             self._broker.traces.delivered(asked.host, asked.group, asked.topic, received.messages)
-        found = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
-        replies = [new("ReceiveMessageResponse", status=found)]
+        outcome = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
+        replies = [new("ReceiveMessageResponse", status=outcome)]
         replies += [
-            new("ReceiveMessageResponse", message=self._message(asked, one))
-            for one in received.messages
+            new("ReceiveMessageResponse", message=self._message(asked, delivery))
+            for delivery in received.messages
         ]
-        return [one.SerializeToString() for one in (*replies, self.time())]
+        return [reply.SerializeToString() for reply in (*replies, self.time())]
 
     def time(self) -> Any:
         """Return the last reply of every call, with the delivery time."""
@@ -132,7 +132,7 @@ class ReceiveCalls:
 
     def release(self, asked: Receive, received: Received) -> None:
         """Make messages visible again soon, because the reply with them could not be sent."""
-        handles = [one.handle for one in received.messages]
+        handles = [delivery.handle for delivery in received.messages]
         self._broker.polls.renewals.remove(handles)
         if handles:
             self._broker.pop.extend(asked.group, asked.topic, handles, RELEASED_MS)

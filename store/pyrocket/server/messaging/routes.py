@@ -26,7 +26,7 @@ class RouteCalls:
     def advertise(self, address: str, listens: Iterable[str]) -> None:
         """Set the address at which clients of name servers reach this broker."""
         self._advertised = endpoints_of(address)
-        self._ports = frozenset(parse_address(one)[1] for one in (address, *listens))
+        self._ports = frozenset(parse_address(place)[1] for place in (address, *listens))
 
     def query_route(self, request: Any, caller: Caller) -> Any:
         """Return one entry for each queue, ordered by queue id."""
@@ -51,8 +51,8 @@ class RouteCalls:
         queue = self._queues(request, config)[0]
         queue.id = ANY_QUEUE
         queue.broker.endpoints.CopyFrom(self._reachable(request.endpoints))
-        found = [new("Assignment", message_queue=queue)]
-        return new("QueryAssignmentResponse", status=status("OK"), assignments=found)
+        assignments = [new("Assignment", message_queue=queue)]
+        return new("QueryAssignmentResponse", status=status("OK"), assignments=assignments)
 
     def _reachable(self, endpoints: Any) -> Any:
         """Return the endpoints in a request if they are this broker's, else the advertised ones.

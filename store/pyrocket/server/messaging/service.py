@@ -79,14 +79,14 @@ class MessagingService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
-        found = self._calls.handlers(self._answers)
+        handlers = self._calls.handlers(self._answers)
         for name, handle in (
             ("PullMessage", self._pull_message),
             ("ReceiveMessage", self._receive_message),
             ("Telemetry", self._follow),
         ):
-            found[name] = self._server.handler(name, handle, streams=True, report=self._report)
-        return grpc.method_handlers_generic_handler(SERVICE, found)
+            handlers[name] = self._server.handler(name, handle, streams=True, report=self._report)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def stop(self) -> None:
         """End all streams."""
@@ -112,9 +112,9 @@ class MessagingService:
             asked = check(parse(f"{call.name}Request", request), caller)
             return asked, self._sessions.seen(caller.key)
 
-        found = await self._server.run(parsed)
+        parameters = await self._server.run(parsed)
         call.release_requests()
-        return found
+        return parameters
 
     async def _pull_message(self, call: Incoming) -> None:
         run = self._server.run
@@ -128,7 +128,7 @@ class MessagingService:
         async def look(longest: int | None) -> PullReply:
             nonlocal start
             pulled = await run(lambda: self._pulling.pull(asked, start, longest))
-            call.hold(_COPIES * sum(len(one.body) for one in pulled.messages))
+            call.hold(_COPIES * sum(len(message.body) for message in pulled.messages))
             start = pulled.next_offset
             return pulled
 
@@ -168,7 +168,7 @@ class MessagingService:
 
         async def look(longest: int | None) -> Received:
             received = await self._take(asked, longest)
-            call.hold(_COPIES * sum(len(one.message.body) for one in received.messages))
+            call.hold(_COPIES * sum(len(delivery.message.body) for delivery in received.messages))
             return received
 
         async with AsyncExitStack() as ending:

@@ -183,11 +183,15 @@ class Sessions:
 
     def topics(self) -> Collection[str]:
         """Return the topics that clients with a stream publish to."""
-        return {topic for one in self._all() if one.streams for topic in [*one.topics]}
+        return {topic for session in self._all() if session.streams for topic in [*session.topics]}
 
     def producers(self, topic: str) -> list[Stream]:
         """Return the streams of the clients that publish to a topic."""
-        return [one.streams[-1] for one in self._all() if one.streams and topic in one.topics]
+        return [
+            session.streams[-1]
+            for session in self._all()
+            if session.streams and topic in session.topics
+        ]
 
     def _all(self) -> list[ClientSession]:
         with self._lock:

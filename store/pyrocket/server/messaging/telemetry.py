@@ -100,7 +100,7 @@ class Telemetry:
     def _subscription(self, settings: Any, caller: Caller, session: ClientSession) -> None:
         mine = settings.subscription
         group = caller.group(mine.group)
-        topics = [caller.topic(one.topic) for one in mine.subscriptions]
+        topics = [caller.topic(subscription.topic) for subscription in mine.subscriptions]
         caller.admit("Telemetry", subscribed=topics, groups=[group])
         session.group = group
         config = self._group(group)

@@ -70,5 +70,5 @@ class AskedProducers:
             transaction_id=request.half.transaction_id,
         )
         sent = new("TelemetryCommand", recover_orphaned_transaction_command=command)
-        streams = sorted(self._sessions.producers(topic), key=lambda one: -one.room)
+        streams = sorted(self._sessions.producers(topic), key=lambda stream: -stream.room)
         return any(stream.offer(sent) for stream in streams)

@@ -54,7 +54,7 @@ class RouteTable:
         (BROKER_NAME_TAKEN) if another live broker has the same name.
         """
         _check(registration)
-        topics = {each.name: each for each in registration.topics}
+        topics = {topic.name: topic for topic in registration.topics}
         live = _Live(registration, connection, user, self._clock(), topics)
         with self._lock:
             self._expire()
@@ -87,9 +87,11 @@ class RouteTable:
         """Return the sorted names of the topics of a cluster; an empty name means all clusters."""
         with self._lock:
             self._expire()
-            found = self._leaders()
-            names = (one.topics for one in found if cluster in ("", one.registration.cluster))
-            return sorted({name for each in names for name in each})
+            leaders = self._leaders()
+            topics = (
+                leader.topics for leader in leaders if cluster in ("", leader.registration.cluster)
+            )
+            return sorted({name for names in topics for name in names})
 
     def brokers(self) -> list[BrokerData]:
         """Return all brokers, ordered by name."""
@@ -108,7 +110,7 @@ class RouteTable:
 
     def _remember(self, broker: str, topics: Iterable[TopicData]) -> None:
         """Keep the ordered topics of a broker, until it registers without them."""
-        ordered = {one.name: one for one in topics if one.ordered}
+        ordered = {topic.name: topic for topic in topics if topic.ordered}
         self._ordered.pop(broker, None)
         if ordered:
             self._ordered[broker] = ordered
