@@ -50,12 +50,12 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     lengths, ends = np.diff(bounds), bounds[1:] - bounds[0]
     data = bytes_of(texts).copy()
     fillers = np.zeros(len(texts), np.int64)
-    some = np.flatnonzero(lengths)
+    rows = np.flatnonzero(lengths)
     for count in (1, 2):
         # The last character but one is padding only if the last one is padding, too.
-        some = some[(fillers[some] == count - 1) & (data[ends[some] - count] == _SIGN)]
-        fillers[some] = count
-        data[ends[some] - count] = _ZERO
+        rows = rows[(fillers[rows] == count - 1) & (data[ends[rows] - count] == _SIGN)]
+        fillers[rows] = count
+        data[ends[rows] - count] = _ZERO
     text = data.tobytes()
     if (lengths % 4).any() or text.translate(None, _ALPHABET):
         raise pa.ArrowInvalid("not base64")

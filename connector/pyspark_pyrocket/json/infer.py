@@ -25,13 +25,13 @@ _NUMBERS = (types.LongType, types.DecimalType, types.DoubleType)
 
 def infer_schema(bodies: Iterable[bytes]) -> types.StructType | None:
     """Return the fields of all bodies that are JSON objects; None if no body is an object."""
-    found: types.DataType = types.NullType()
+    kind: types.DataType = types.NullType()
     for body in bodies:
         with room_for_deep_bodies():
             value, fault = parse_object(body)
             if not fault:
-                found = _common(found, _type_of(value, MAX_LEVELS))
-    fields = _without_null(found)
+                kind = _common(kind, _type_of(value, MAX_LEVELS))
+    fields = _without_null(kind)
     return fields if isinstance(fields, types.StructType) else None
 
 

@@ -63,11 +63,11 @@ def is_too_deep(body: bytes) -> bool:
 
 def _openings(data: Bytes, first: int) -> Positions:
     """Return the positions of opening brackets at `first` or later, including those in strings."""
-    found = [
+    openings = [
         np.flatnonzero((data[at : at + _CHUNK_BYTES] & _CASE) == _OPENING) + at
         for at in range(first, len(data), _CHUNK_BYTES)
     ]
-    return np.concatenate(found)
+    return np.concatenate(openings)
 
 
 def _depth(body: Bytes) -> int:

@@ -35,10 +35,10 @@ def read_rows(bodies: list[bytes], schema: StructType) -> tuple[pa.StructArray, 
     with room_for_deep_bodies():
         for body in bodies:
             value, fault = parse_object(body)
-            found: list[str] = [fault] if fault else []
-            row = {} if fault else read(value, found)
-            if found:
-                faults[len(rows)] = found[0].removeprefix(".")
+            row_faults: list[str] = [fault] if fault else []
+            row = {} if fault else read(value, row_faults)
+            if row_faults:
+                faults[len(rows)] = row_faults[0].removeprefix(".")
             rows.append(row)
     return pa.array(rows, arrow_type(schema)), faults
 
@@ -89,9 +89,9 @@ def _struct_reader(kind: StructType) -> _Read:
             raise MismatchError("", value, kind)
         row = {}
         for name, read_field in fields:
-            found = value.get(name)
-            if found is not None:
-                row[name] = _placed(f".{name}", read_field, found, faults, keep=True)
+            member = value.get(name)
+            if member is not None:
+                row[name] = _placed(f".{name}", read_field, member, faults, keep=True)
         return row
 
     return read
@@ -104,8 +104,8 @@ def _array_reader(kind: ArrayType) -> _Read:
         if not isinstance(value, list):
             raise MismatchError("", value, kind)
         return [
-            None if each is None else _placed(f"[{at}]", read_element, each, faults)
-            for at, each in enumerate(value)
+            None if element is None else _placed(f"[{at}]", read_element, element, faults)
+            for at, element in enumerate(value)
         ]
 
     return read
@@ -120,9 +120,9 @@ def _map_reader(kind: MapType) -> _Read:
         return [
             (
                 text_of(key),
-                None if each is None else _placed(f"[{key!r}]", read_value, each, faults),
+                None if member is None else _placed(f"[{key!r}]", read_value, member, faults),
             )
-            for key, each in value.items()
+            for key, member in value.items()
         ]
 
     return read

@@ -47,15 +47,15 @@ def _reading_of_struct(kind: types.StructType) -> Reading | None:
     if len(known) < len(readings):
         return None
     read_as = pa.struct(
-        [(name, each.read_as) for name, each in zip(kind.names, known, strict=True)]
+        [(name, reading.read_as) for name, reading in zip(kind.names, known, strict=True)]
     )
-    if all(each.finish is None for each in known):
+    if all(reading.finish is None for reading in known):
         return Reading(read_as)
 
     def finish(array: pa.StructArray) -> pa.StructArray:
         children = [
-            array.field(at) if each.finish is None else each.finish(array.field(at))
-            for at, each in enumerate(known)
+            array.field(at) if reading.finish is None else reading.finish(array.field(at))
+            for at, reading in enumerate(known)
         ]
         return pa.StructArray.from_arrays(children, names=kind.names, mask=array.is_null())
 

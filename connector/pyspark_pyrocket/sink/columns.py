@@ -176,7 +176,7 @@ def _without_void(kind: types.DataType) -> types.DataType:
         return _TEXT
     if isinstance(kind, types.StructType):
         return types.StructType(
-            [types.StructField(each.name, _without_void(each.dataType)) for each in kind]
+            [types.StructField(field.name, _without_void(field.dataType)) for field in kind]
         )
     return kind
 

@@ -91,7 +91,7 @@ class StagedStreamWriter(DataSourceStreamArrowWriter):
         SINK_BATCH_DIFFERS, SINK_BATCH_GAP or SINK_STORE_CHANGED if the checkpoint and the store do
         not match.
         """
-        batches = [each.batch for each in messages if isinstance(each, RowsStaged)]
+        batches = [message.batch for message in messages if isinstance(message, RowsStaged)]
         if batches:
             sink = settle_store(self._sink, batchId)
             publish(sink, agreed(batches, batchId), _all_staged(messages))
@@ -158,5 +158,7 @@ def discard(sink: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
 
 def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [
-        each.staged for each in messages if isinstance(each, RowsStaged) and each.staged is not None
+        message.staged
+        for message in messages
+        if isinstance(message, RowsStaged) and message.staged is not None
     ]

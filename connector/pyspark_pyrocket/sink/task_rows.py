@@ -22,9 +22,9 @@ _ROW = re.compile(r"\brow (\d+)\b")
 
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch] | None:
     """Return the batches that have rows; None if there is none, so that no store is opened."""
-    some = filter(len, batches)
-    first = next(some, None)
-    return None if first is None else chain([first], some)
+    filled = filter(len, batches)
+    first = next(filled, None)
+    return None if first is None else chain([first], filled)
 
 
 def send_rows(

@@ -142,8 +142,8 @@ def _append(store: MessageSink, ids: Iterator[str], batch: pa.RecordBatch, **opt
 def _log_left_out(
     sink: SinkPlan, messages: Sequence[WriterCommitMessage | None], batch: str = ""
 ) -> None:
-    appended = [each for each in messages if isinstance(each, RowsAppended)]
-    sink.log_left_out(sum(each.left_out for each in appended), batch)
+    appended = [message for message in messages if isinstance(message, RowsAppended)]
+    sink.log_left_out(sum(message.left_out for message in appended), batch)
 
 
 def _outcome(rows_before: int) -> str:

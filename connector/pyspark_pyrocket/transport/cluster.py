@@ -74,7 +74,9 @@ class ClusterTarget:
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of all brokers."""
         sources = self.open_source().by_broker().values()
-        return frozenset(Capability).intersection(*(one.target.capabilities for one in sources))
+        return frozenset(Capability).intersection(
+            *(source.target.capabilities for source in sources)
+        )
 
     @property
     def options(self) -> dict[str, str]:
@@ -189,7 +191,7 @@ class _Directory:
 
     def _refresh(self) -> TransportError | None:
         try:
-            found = self._lookup.brokers()
+            brokers = self._lookup.brokers()
         except TransportError as error:
             return error
         finally:
@@ -198,7 +200,7 @@ class _Directory:
             name: EndpointTarget(
                 replace(self._endpoint, addresses=(address,)), waits=True, broker=name
             )
-            for name, address in sorted(found.items())
+            for name, address in sorted(brokers.items())
         }
         self._used.update(self._known.values())
         return None

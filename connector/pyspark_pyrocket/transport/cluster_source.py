@@ -29,7 +29,7 @@ def side_by_side(
 ) -> dict[str, _Value]:
     """Call `ask` for each broker, at the same time: this takes as long as the slowest broker."""
     if len(asked) < 2:
-        return {name: ask(name, one) for name, one in asked.items()}
+        return {name: ask(name, value) for name, value in asked.items()}
     with ThreadPoolExecutor(len(asked), "pyrocket-brokers") as pool:
         return dict(zip(asked, pool.map(ask, asked, asked.values()), strict=True))
 
@@ -53,26 +53,26 @@ class ClusterSource:
         def limited(source: BrokerSource) -> BrokerSource:
             return source.within(seconds, lock=lock)
 
-        sources = {name: limited(one) for name, one in self._sources.items()}
+        sources = {name: limited(source) for name, source in self._sources.items()}
         return type(self)(self._target, sources, lambda name: limited(self._find(name)))
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
         """Return the source of each broker; wait for `expected` brokers that are missing."""
         missing = set(expected).difference(self._sources)
         if missing:
-            found = {name: self._find(name) for name in sorted(missing)}
-            self._sources = dict(sorted((self._sources | found).items()))
+            sources = {name: self._find(name) for name in sorted(missing)}
+            self._sources = dict(sorted((self._sources | sources).items()))
         return self._sources
 
     def identities(self) -> dict[str, SourceIdentity]:
-        return _merged(self._of_each(lambda one: one.identities()))
+        return _merged(self._of_each(lambda source: source.identities()))
 
     def now_ms(self) -> int:
         """Return the latest time of the brokers."""
-        return max(one.now_ms() for one in self._sources.values())
+        return max(source.now_ms() for source in self._sources.values())
 
     def version(self) -> Hashable:
-        return tuple((name, one.version()) for name, one in self._sources.items())
+        return tuple((name, source.version()) for name, source in self._sources.items())
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Wait for each broker in turn, so that a change at another one is seen a little later."""
@@ -81,11 +81,11 @@ class ClusterSource:
         if seen.keys() != sources.keys():
             return True
         share = seconds / len(sources)
-        waited = (one.wait_for_change(seen[name], share) for name, one in sources.items())
+        waited = (source.wait_for_change(seen[name], share) for name, source in sources.items())
         return any(waited) or self.version() != version
 
     def is_recovering(self) -> bool:
-        return any(one.is_recovering() for one in self._sources.values())
+        return any(source.is_recovering() for source in self._sources.values())
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return every topic with its queues at all brokers.
@@ -93,51 +93,52 @@ class ClusterSource:
         It has an id if only one broker has it. It can be read if this is permitted at all of them.
         """
         joined: dict[str, TopicConfig] = {}
-        for topics in self._of_each(lambda one: one.topics()):
+        for topics in self._of_each(lambda source: source.topics()):
             for name, topic in topics.items():
                 joined[name] = _joined(joined[name], topic) if name in joined else topic
         return joined
 
     def topic(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError, which names the first broker's nearest."""
-        found = self.topics()
-        if name in found:
-            return found[name]
+        topics = self.topics()
+        if name in topics:
+            return topics[name]
         return next(iter(self._sources.values())).topic(name)
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        return self._by_topic(topics, lambda one, some: one.bounds(some))
+        return self._by_topic(topics, lambda source, own: source.bounds(own))
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        return self._by_topic(topics, lambda one, some: one.retired(some))
+        return self._by_topic(topics, lambda source, own: source.retired(own))
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        return self._by_queue(queues, lambda one, some: one.queue_bounds(some))
+        return self._by_queue(queues, lambda source, own: source.queue_bounds(own))
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         return self._by_queue(
-            times_ms, lambda one, some: one.offsets_at({queue: times_ms[queue] for queue in some})
+            times_ms,
+            lambda source, own: source.offsets_at({queue: times_ms[queue] for queue in own}),
         )
 
     def truncations(
         self, epochs: Mapping[str, int], queues: Collection[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        return self._by_queue(queues, lambda one, some: one.truncations(epochs, some))
+        return self._by_queue(queues, lambda source, own: source.truncations(epochs, own))
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        brokers = [each.queue.broker for each in ranges]
-        return self._in_order(brokers, ranges, lambda one, some: one.sizes(some))
+        brokers = [part.queue.broker for part in ranges]
+        return self._in_order(brokers, ranges, lambda source, own: source.sizes(own))
 
     def split_at_bytes(
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
-        brokers = [each.queue.broker for each, _ in splits]
-        return self._in_order(brokers, splits, lambda one, some: one.split_at_bytes(some))
+        brokers = [part.queue.broker for part, _ in splits]
+        return self._in_order(brokers, splits, lambda source, own: source.split_at_bytes(own))
 
     def committed(
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
-        return _merged(self._of_each(lambda one: one.committed(group, topics)))
+        return _merged(self._of_each(lambda source: source.committed(group, topics)))
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
@@ -147,22 +148,22 @@ class ClusterSource:
         Not atomic: after an error, some brokers may have the new offsets.
         """
         if not offsets:
-            return _merged(self._of_each(lambda one: one.commit(group, {})))
+            return _merged(self._of_each(lambda source: source.commit(group, {})))
         return self._by_queue(
             offsets,
-            lambda one, some: one.commit(
-                group, {queue: offsets[queue] for queue in some}, backwards=backwards
+            lambda source, own: source.commit(
+                group, {queue: offsets[queue] for queue in own}, backwards=backwards
             ),
         )
 
     def deliver_due(self) -> bool:
         """Deliver due messages at brokers that do not do so by themselves."""
-        delivered = [one.deliver_due() for one in self._sources.values()]
+        delivered = [source.deliver_due() for source in self._sources.values()]
         return any(delivered)
 
     def close(self) -> None:
-        for one in self._sources.values():
-            one.close()
+        for source in self._sources.values():
+            source.close()
 
     def _by_topic(
         self,
@@ -171,12 +172,12 @@ class ClusterSource:
     ) -> dict[MessageQueue, _Value]:
         order = {topic: at for at, topic in enumerate(topics)}
 
-        def of_existing(one: BrokerSource) -> Mapping[MessageQueue, _Value]:
-            existing = one.topics()
-            return ask(one, [topic for topic in order if topic in existing])
+        def of_existing(source: BrokerSource) -> Mapping[MessageQueue, _Value]:
+            existing = source.topics()
+            return ask(source, [topic for topic in order if topic in existing])
 
-        found = _merged(self._of_each(of_existing))
-        return dict(sorted(found.items(), key=lambda item: order[item[0].topic]))
+        values = _merged(self._of_each(of_existing))
+        return dict(sorted(values.items(), key=lambda item: order[item[0].topic]))
 
     def _by_queue(
         self,
@@ -188,7 +189,7 @@ class ClusterSource:
         return {queue: values[queue] for queue in (*queues, *values) if queue in values}
 
     def _of_each(self, ask: Callable[[BrokerSource], _Value]) -> Collection[_Value]:
-        return side_by_side(lambda _, one: ask(one), self._sources).values()
+        return side_by_side(lambda _, source: ask(source), self._sources).values()
 
     def _in_order(
         self,

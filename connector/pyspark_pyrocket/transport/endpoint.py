@@ -51,7 +51,7 @@ class EndpointTarget:
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities in the broker's first reply that this release knows."""
         reported = self.open_source().hello.capabilities
-        return frozenset(each for each in Capability if each.value in reported)
+        return frozenset(capability for capability in Capability if capability.value in reported)
 
     @property
     def options(self) -> dict[str, str]:

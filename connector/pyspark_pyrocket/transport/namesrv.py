@@ -224,7 +224,7 @@ class NamesrvSource(ClusterSource):
 
     def version(self) -> Hashable:
         """Return the versions of all brokers, which are asked at the same time."""
-        return tuple(self._of_each(lambda one: one.version()))
+        return tuple(self._of_each(lambda source: source.version()))
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Return False immediately: `version` waits."""

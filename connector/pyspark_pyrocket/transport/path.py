@@ -123,13 +123,13 @@ class PathTarget:
         except StoreNotFoundError as error:
             reason = error.message.removesuffix(".")
             raise self.not_shared(f"there is no store: {reason}") from error
-        found = side.store_id
+        store_id = side.store_id
         # A directory that only brokers have written has no uuid to compare.
-        if self.store_id and found != self.store_id:
+        if self.store_id and store_id != self.store_id:
             if isinstance(side, PathSink):
                 side.close(clean=False)
             raise self.not_shared(
-                f"there is the store {found or 'without an id'}, not {self.store_id}"
+                f"there is the store {store_id or 'without an id'}, not {self.store_id}"
             )
         return side
 

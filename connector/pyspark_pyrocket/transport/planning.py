@@ -29,11 +29,11 @@ class Planning:
     def view(self, source: MessageSource, topics: Collection[str]) -> MessageSource:
         """Return the view of a source in which these topics, and perhaps others, are planned."""
 
-        def view_of(name: str, one: BrokerSource) -> BrokerSource:
-            return cast("BrokerSource", _BrokerView(name, one, topics, self._confirmed))
+        def view_of(name: str, broker_source: BrokerSource) -> BrokerSource:
+            return cast("BrokerSource", _BrokerView(name, broker_source, topics, self._confirmed))
 
         sources = source.by_broker()
-        views = {name: view_of(name, one) for name, one in sources.items()}
+        views = {name: view_of(name, broker_source) for name, broker_source in sources.items()}
         if [*sources.values()] == [source]:
             return next(iter(views.values()))
         return ClusterSource(
@@ -117,11 +117,11 @@ class _BrokerView:
         """Return whether the log has the message; asked again only after a restart or an epoch."""
         if self._is_confirmed():
             return True
-        found = self._source.holds(mark)
-        if found:
+        held = self._source.holds(mark)
+        if held:
             plan = self._ask()
             self._confirmed[self._name] = plan.run, plan.store, plan.epoch
-        return found
+        return held
 
     def refilled(
         self, offsets: Mapping[MessageQueue, int], mark: LogMark

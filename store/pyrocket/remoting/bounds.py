@@ -24,10 +24,10 @@ def topic_bounds(
         if topic is not None
         for queue_id in range(topic.write_queues, topic.read_queues)
     ]
-    lowest = [lowest_offset(*each) for each in read_only]
-    highest = [highest_offset(*each) for each in read_only]
-    found = ask([*map(offsets_if_any, topics), *lowest, *highest])
-    answers, ends = found[: len(topics)], found[len(topics) :]
+    lowest = [lowest_offset(*queue) for queue in read_only]
+    highest = [highest_offset(*queue) for queue in read_only]
+    results = ask([*map(offsets_if_any, topics), *lowest, *highest])
+    answers, ends = results[: len(topics)], results[len(topics) :]
     bounds: dict[str, dict[int, QueueOffsets] | None] = {}
     for (name, topic), answer in zip(topics.items(), answers, strict=True):
         count = len(answer or ()) if topic is None else topic.read_queues

@@ -64,10 +64,10 @@ class RocketMQCluster:
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
     ) -> dict[str, TopicRouteData]:
         """Return the routes of topics, at most 30 s old; those without a route are left out."""
-        found = repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
-        for route in found.values():
+        routes = repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
+        for route in routes.values():
             self._live = {**route.brokers, **self._live}
-        return found
+        return routes
 
     def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, as of the last 30 s."""
@@ -154,7 +154,9 @@ class RocketMQCluster:
             title = f"slave {place} of the broker" if place else "broker"
             known = ConnectionPool(address, self._credentials, f"{title} {name}")
             known.broker_id, self._pools[name, place] = place, known
-        known.slaves = () if place else [each for each in addresses if each != MASTER]
+        known.slaves = (
+            () if place else [broker_id for broker_id in addresses if broker_id != MASTER]
+        )
         return known
 
     def read_at(self, name: str, broker_id: int) -> None:
@@ -166,8 +168,10 @@ class RocketMQCluster:
         if reads and name in self._live:
             last = self._reads_at.get(name, MASTER)
             ids = self._live[name].addresses
-            self.read_at(name, min((each for each in ids if each > last), default=MASTER))
-        self._live = {other: each for other, each in self._live.items() if other != name}
+            self.read_at(
+                name, min((broker_id for broker_id in ids if broker_id > last), default=MASTER)
+            )
+        self._live = {other: known for other, known in self._live.items() if other != name}
 
     def ask(
         self,

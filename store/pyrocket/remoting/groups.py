@@ -16,8 +16,8 @@ def committed_offsets(
     ask: Ask, group: str, queues: Collection[MessageQueue]
 ) -> dict[MessageQueue, int]:
     """Return the committed offsets of a group; queues without one are left out."""
-    found = ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
-    return {queue: at for queue, at in zip(queues, found, strict=True) if at is not None}
+    offsets = ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
+    return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
 
 
 def commit_offsets(
@@ -35,7 +35,7 @@ def commit_offsets(
     firsts = {queue.topic: queue for queue in offsets if queue.topic not in known}
     rest = [queue for queue in offsets if queue not in firsts.values()]
     for flight in (firsts.values(), rest):
-        calls = [commit(group, each.topic, each.queue_id, offsets[each]) for each in flight]
+        calls = [commit(group, queue.topic, queue.queue_id, offsets[queue]) for queue in flight]
         try:
             ask(calls)
         except GroupNotFoundError:

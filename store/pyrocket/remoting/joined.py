@@ -33,21 +33,21 @@ def read_together(
 
     Raises RecordDamagedError, UnsupportedError, and the errors of `ask`.
     """
-    parts = [Window(each.start, each.end, each.start) for each in ranges]
+    parts = [Window(span.start, span.end, span.start) for span in ranges]
     size = 0
     while wanted := [
-        (each, window) for each, window in zip(ranges, parts, strict=True) if not window.is_done
+        (span, window) for span, window in zip(ranges, parts, strict=True) if not window.is_done
     ]:
         calls = [
             pull(
-                each.queue.topic,
-                each.queue.queue_id,
+                span.queue.topic,
+                span.queue.queue_id,
                 window.at,
                 window.end - window.at,
                 group=settings.group,
                 tags=settings.tags,
             )
-            for each, window in wanted
+            for span, window in wanted
         ]
         for (_, window), answer in zip(wanted, ask(calls), strict=True):
             if answer.next_offset <= window.at or answer.next_offset > answer.maximum:
@@ -58,9 +58,9 @@ def read_together(
         if size > _JOINED_BYTES:
             return None
     joined = _concatenated(
-        [record_fields(each.queue, [part]) for each, part in zip(ranges, parts, strict=True)]
+        [record_fields(span.queue, [part]) for span, part in zip(ranges, parts, strict=True)]
     )
-    joined = selected(joined, where, tally, sum(each.rows for each in ranges))
+    joined = selected(joined, where, tally, sum(span.rows for span in ranges))
     queue = ranges[0].queue._replace(queue_id=SEVERAL_QUEUES)
     return RecordSlice(queue, joined, order=np.arange(len(joined)))
 

@@ -35,9 +35,9 @@ def locate(ask: Ask, request: LookupRequest) -> LookupResult:
         record.physical_offset: record
         for record in (*_of_words(ask, request), *_at(ask, request, offset_ids))
     }
-    found = [each for each in known.values() if _matches(each, request, offset_ids)]
-    queues = sorted({(each.topic, each.queue_id) for each in found})
-    return LookupResult(tuple(_locations(*queue, found) for queue in queues), 0, 0, len(known))
+    records = [record for record in known.values() if _matches(record, request, offset_ids)]
+    queues = sorted({(record.topic, record.queue_id) for record in records})
+    return LookupResult(tuple(_locations(*queue, records) for queue in queues), 0, 0, len(known))
 
 
 def _place(text: str) -> tuple[bytes, int, int] | None:
@@ -51,14 +51,14 @@ def _of_words(ask: Ask, request: LookupRequest) -> Iterator[Record]:
     ends = {(topic, word): request.end_ms for topic in request.topics for word in words}
     begin = max(request.begin_ms - _SLACK_MS, 0)
     while ends:
-        asked = {each: ends.pop(each) for each in [*ends][:_AT_ONCE]}
-        calls = [messages_of_key(*each, begin_ms=begin, end_ms=end) for each, end in asked.items()]
+        asked = {pair: ends.pop(pair) for pair in [*ends][:_AT_ONCE]}
+        calls = [messages_of_key(*pair, begin_ms=begin, end_ms=end) for pair, end in asked.items()]
         for ((topic, word), end), answer in zip(asked.items(), ask(calls), strict=True):
             records = records_of(answer)
             yield from records
             if len(records) < MOST_FOUND:
                 continue
-            ends[topic, word] = min(each.store_timestamp for each in records)
+            ends[topic, word] = min(record.store_timestamp for record in records)
             if ends[topic, word] >= end:
                 raise UnsupportedError(
                     f"more than {MOST_FOUND} messages of {topic!r} that were stored within a second"
@@ -85,8 +85,10 @@ def _matches(record: Record, request: LookupRequest, offset_ids: dict[str, int])
 
 
 def _locations(topic: str, queue_id: int, records: Sequence[Record]) -> MessageLocations:
-    of_queue = [each for each in records if (each.topic, each.queue_id) == (topic, queue_id)]
-    rows = sorted((each.queue_offset, each.physical_offset, each.size) for each in of_queue)
+    of_queue = [
+        record for record in records if (record.topic, record.queue_id) == (topic, queue_id)
+    ]
+    rows = sorted((record.queue_offset, record.physical_offset, record.size) for record in of_queue)
     return MessageLocations.of(topic, queue_id, *np.array(rows).T)
 
 
@@ -105,16 +107,16 @@ def slices_at(
     offsets = at.queue_offsets.tolist()
     for first in range(0, len(offsets), _AT_ONCE):
         wanted = offsets[first : first + _AT_ONCE]
-        calls = [pull(queue.topic, queue.queue_id, each, 1, group=group) for each in wanted]
+        calls = [pull(queue.topic, queue.queue_id, offset, 1, group=group) for offset in wanted]
         answers = [answer.records for answer in ask(calls)]
-        if missing := [each for each, data in zip(wanted, answers, strict=True) if not data]:
+        if missing := [offset for offset, data in zip(wanted, answers, strict=True) if not data]:
             raise OffsetOutOfRangeError(
                 f"{queue} of the broker {queue.broker} no longer has the message {missing[0]}.",
                 remedy="Look the messages up again.",
             )
         parts = [
-            Window(each, each + 1, each + 1, [data])
-            for each, data in zip(wanted, answers, strict=True)
+            Window(offset, offset + 1, offset + 1, [data])
+            for offset, data in zip(wanted, answers, strict=True)
         ]
         fields = selected(record_fields(queue, parts), where, tally, len(wanted))
         if len(fields):

@@ -49,7 +49,7 @@ class TopicRouteData:
         gone.
         """
         if self.order:
-            pairs = (each.split(":") for each in self.order.split(";") if each)
+            pairs = (entry.split(":") for entry in self.order.split(";") if entry)
             return {broker: int(count) for broker, count in pairs}
         return {
             broker: topic.write_queues

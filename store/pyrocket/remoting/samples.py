@@ -58,10 +58,10 @@ class Samples:
                     wanted.append(key)
                 else:
                     known[key] = _sample(answer, key[1])
-        found = {key: known[key] for key in offsets}
+        samples = {key: known[key] for key in offsets}
         if len(known) > _KEPT:
-            self._known = dict(found)
-        return found
+            self._known = dict(samples)
+        return samples
 
 
 def _sample(answer: PullAnswer, end: int) -> Sample:
@@ -97,7 +97,7 @@ def first_since(
     low = {queue: bounds[queue].minimum for queue in times_ms}
     high = {queue: bounds[queue].maximum for queue in times_ms}
     filled = [queue for queue in times_ms if low[queue] < high[queue]]
-    guesses = ask([offset_near(one.topic, one.queue_id, times_ms[one]) for one in filled])
+    guesses = ask([offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled])
     at = {
         queue: min(max(guess, low[queue]), high[queue] - 1)
         for queue, guess in zip(filled, guesses, strict=True)
@@ -125,7 +125,9 @@ def holds(
     """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
     filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
     oldest = records_at(filled, ask, group)
-    is_lost = any(one is not None and one.physical_offset <= mark.log_offset for one in oldest)
+    is_lost = any(
+        record is not None and record.physical_offset <= mark.log_offset for record in oldest
+    )
     return False if is_lost else None
 
 
@@ -142,11 +144,11 @@ def filled_again(
         for queue, at in offsets.items()
         if bounds[queue].minimum < at <= bounds[queue].maximum
     ]
-    found = Samples(group).before(places, ask).items()
+    samples = Samples(group).before(places, ask).items()
     return [
         queue
-        for (queue, _), each in found
-        if each.mark is not None and each.mark.log_offset > mark.log_offset
+        for (queue, _), sample in samples
+        if sample.mark is not None and sample.mark.log_offset > mark.log_offset
     ]
 
 

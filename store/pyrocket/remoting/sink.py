@@ -85,7 +85,7 @@ class RocketMQSink:
     def store_id(self) -> str:
         """The name of the cluster as the id of a store."""
         routes = self._cluster.routes(self._topics[:1], self._seconds)
-        brokers = sorted(name for found in routes.values() for name in found.brokers)
+        brokers = sorted(name for topic_route in routes.values() for name in topic_route.brokers)
         name = self._broker or (brokers or [self._cluster.first_broker(self._seconds)])[0]
         return f"rocketmq:{self._cluster.broker(name, self._seconds).cluster}"
 
@@ -129,7 +129,7 @@ class RocketMQSink:
                     waiting.setdefault(queues[at], deque()).append(outgoing)
             except MessageError as error:
                 raise name_row(error, rows) from None
-        size = sum(each.body.nbytes for queue in waiting.values() for each in queue)
+        size = sum(item.body.nbytes for queue in waiting.values() for item in queue)
         self._send(waiting)
         return AppendResult(len(columns), size, 0, self._status)
 
@@ -142,12 +142,12 @@ class RocketMQSink:
     def _queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues to which messages of a topic can be sent, in the order of Java."""
         if topic not in self._known:
-            found = self._cluster.routes([topic], self._seconds).get(topic)
-            if found is None:
+            topic_route = self._cluster.routes([topic], self._seconds).get(topic)
+            if topic_route is None:
                 raise self._cluster.not_found(topic, self._seconds)
             queues = [
                 MessageQueue(topic, broker, queue_id)
-                for broker, count in found.write_queues.items()
+                for broker, count in topic_route.write_queues.items()
                 for queue_id in range(count)
                 if self._broker in ("", broker)
             ]
@@ -203,14 +203,14 @@ class RocketMQSink:
         """Move the free rows of failed queues to queues of brokers that have not failed."""
         brokers = {queue.broker for queue in failed}
         for queue in failed:
-            others = [each for each in self._queues(queue.topic) if each.broker not in brokers]
+            others = [other for other in self._queues(queue.topic) if other.broker not in brokers]
             rows = waiting.pop(queue)
-            bound = deque(each for each in rows if not (each.is_free and others))
+            bound = deque(row for row in rows if not (row.is_free and others))
             if bound:
                 waiting[queue] = bound
-            for each in rows if others else ():
-                if each.is_free:
-                    waiting.setdefault(random.choice(others), deque()).append(each)
+            for row in rows if others else ():
+                if row.is_free:
+                    waiting.setdefault(random.choice(others), deque()).append(row)
 
     def _flight(self, first: Mapping[MessageQueue, OutgoingRows]) -> _Failed:
         """Send rows to queues, all at once, and return the errors of those that failed."""

@@ -171,9 +171,9 @@ class RocketMQSource:
     def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:
         routes = self.cluster.routes(topics, self.seconds, fresh=fresh)
         return {
-            topic: found.queues[self.broker]
-            for topic, found in routes.items()
-            if self.broker in found.queues
+            topic: route.queues[self.broker]
+            for topic, route in routes.items()
+            if self.broker in route.queues
         }
 
     # Offsets
@@ -185,21 +185,21 @@ class RocketMQSource:
     def _bounds(self, topics: Collection[str]) -> _TopicBounds:
         """Return the ranges of topics; None for those that the broker says it does not have."""
         configs = self._configs(topics)
-        found = topic_bounds(self._ask, {topic: configs.get(topic) for topic in topics})
-        for topic in [topic for topic, has in found.items() if has is None and topic in configs]:
+        bounds = topic_bounds(self._ask, {topic: configs.get(topic) for topic in topics})
+        for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
             self.cluster.forget_topic(topic)
-        new = [topic for topic, has in found.items() if has is not None and topic not in configs]
+        new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
         if new:
             configs = self._configs(new, fresh=True)
             if missing := [topic for topic in new if topic not in configs]:
                 raise _without_route(missing[0], self.broker)
-            found |= topic_bounds(self._ask, {topic: configs[topic] for topic in new})
-        return found
+            bounds |= topic_bounds(self._ask, {topic: configs[topic] for topic in new})
+        return bounds
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of queues; (0, 0) for those that cannot be read."""
-        found = self.bounds(dict.fromkeys(queue.topic for queue in queues))
-        return {queue: found.get(queue, QueueOffsets(0, 0)) for queue in queues}
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in queues))
+        return {queue: bounds.get(queue, QueueOffsets(0, 0)) for queue in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return nothing: a broker does not let former read queues be read."""
@@ -221,7 +221,7 @@ class RocketMQSource:
         """Return the mark of the newest message before these offsets; None if there is none."""
         keys = [(queue, at) for queue, at in offsets.items() if at > 0]
         samples = self._memory.samples.before(keys, self._ask)
-        marks = [each.mark for each in samples.values() if each.mark is not None]
+        marks = [sample.mark for sample in samples.values() if sample.mark is not None]
         return max(marks, key=lambda mark: mark.log_offset, default=None)
 
     def holds(self, mark: LogMark) -> bool | None:
@@ -249,14 +249,14 @@ class RocketMQSource:
 
         It depends on nothing else, so that a replay gets the same tasks.
         """
-        keys = {each: (each.queue, each.end) for each in ranges if each.rows > 0}
+        keys = {part: (part.queue, part.end) for part in ranges if part.rows > 0}
         samples = self._memory.samples.before(keys.values(), self._ask)
-        return {each: samples[keys[each]].mean_bytes if each in keys else 0 for each in ranges}
+        return {part: samples[keys[part]].mean_bytes if part in keys else 0 for part in ranges}
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return estimates, with places as if the log had one range after the other."""
         means = self._mean_bytes(ranges)
-        counts = [each.rows * means[each] for each in ranges]
+        counts = [part.rows * means[part] for part in ranges]
         return [
             ByteSpan(end - count, end, count)
             for count, end in zip(counts, accumulate(counts), strict=True)
@@ -266,13 +266,13 @@ class RocketMQSource:
         self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
     ) -> list[list[tuple[int, int]]]:
         """Split ranges as if all messages of a range had its mean size."""
-        means = self._mean_bytes([each for each, _ in splits])
-        found = []
-        for each, marks in splits:
-            mean = means[each]
-            rows = [min(mark // mean, each.rows) if mean else 0 for mark in marks]
-            found.append([(each.start + count, count * mean) for count in rows])
-        return found
+        means = self._mean_bytes([part for part, _ in splits])
+        cuts = []
+        for part, marks in splits:
+            mean = means[part]
+            rows = [min(mark // mean, part.rows) if mean else 0 for mark in marks]
+            cuts.append([(part.start + count, count * mean) for count in rows])
+        return cuts
 
     # Groups
 
@@ -318,11 +318,11 @@ class RocketMQSource:
         where, tally, bounds = where or EVERYTHING, tally or ScanTally(), {}
         with suppress(TransportError):  # A slave can be read without the master.
             soon = self.limited(min(self.seconds, CONNECT_S))
-            bounds = soon.queue_bounds([each.queue for each in ranges])
-        for each in ranges:
-            check_range(each, bounds.get(each.queue, QueueOffsets(each.start, each.end)))
+            bounds = soon.queue_bounds([part.queue for part in ranges])
+        for part in ranges:
+            check_range(part, bounds.get(part.queue, QueueOffsets(part.start, part.end)))
             pulls = self._pulls(where)
-            yield from read_anywhere(self.cluster, each, pulls, self.seconds, where, tally)
+            yield from read_anywhere(self.cluster, part, pulls, self.seconds, where, tally)
 
     def joined_slice(
         self,

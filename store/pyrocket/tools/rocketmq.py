@@ -57,8 +57,8 @@ class BrokerOfRocketMQ(RocketMQSource):
         """
         configs = self._configs(names) if names else self.topics()
         may_fail = ResponseCode.NO_PERMISSION
-        found = self._ask([offsets_if_any(topic, may_fail) for topic in configs])
-        both = zip(configs.values(), found, strict=True)
+        answers = self._ask([offsets_if_any(topic, may_fail) for topic in configs])
+        both = zip(configs.values(), answers, strict=True)
         return [_topic_row(config, queues) for config, queues in both if queues is not None]
 
     def _group_rows(self, group: str) -> _Rows:
@@ -68,8 +68,8 @@ class BrokerOfRocketMQ(RocketMQSource):
         topics = self._ask([group_topics(name) for name in names])
         return [
             row
-            for name, some in zip(names, topics, strict=True)
-            for row in self._rows_of_group(name, some)
+            for name, consumed in zip(names, topics, strict=True)
+            for row in self._rows_of_group(name, consumed)
         ]
 
     def _rows_of_group(self, group: str, topics: Collection[str]) -> _Rows:
@@ -80,12 +80,12 @@ class BrokerOfRocketMQ(RocketMQSource):
             for has in [bounds[queue]]
         }
         sizes = self.sizes([*left.values()])
-        behind = [(queue, one.start) for queue, one in left.items() if one.rows]
+        behind = [(queue, part.start) for queue, part in left.items() if part.rows]
         records = records_at(behind, self._ask, self._group)
         times = {
-            queue: one.store_timestamp
-            for (queue, _), one in zip(behind, records, strict=True)
-            if one
+            queue: record.store_timestamp
+            for (queue, _), record in zip(behind, records, strict=True)
+            if record
         }
         return [
             {
@@ -95,11 +95,11 @@ class BrokerOfRocketMQ(RocketMQSource):
                 "committedOffset": offsets[queue],
                 "minOffset": bounds[queue].minimum,
                 "maxOffset": bounds[queue].maximum,
-                "lag": one.rows,
+                "lag": part.rows,
                 "lagBytes": span.bytes,
                 "nextStoreTimestamp": _time(times.get(queue, 0)),
             }
-            for (queue, one), span in zip(left.items(), sizes, strict=True)
+            for (queue, part), span in zip(left.items(), sizes, strict=True)
         ]
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class RocketMQGroups:
     def all(self) -> dict[str, GroupConfig]:
         """Return the groups of users by name."""
         known = self._known().items()
-        return {name: one for name, one in known if not name.startswith(_SYSTEM_GROUPS)}
+        return {name: config for name, config in known if not name.startswith(_SYSTEM_GROUPS)}
 
     def get(self, name: str) -> GroupConfig:
         """Return a group. Raises GroupNotFoundError."""
@@ -131,8 +131,8 @@ class RocketMQGroups:
 
     def members(self, name: str) -> list[LiveMember]:
         """Return the live members of a group; their subscriptions are not compared."""
-        (found,) = self.source._ask([members(name)])
-        return [LiveMember(client_id, differs=False) for client_id in found]
+        (ids,) = self.source._ask([members(name)])
+        return [LiveMember(client_id, differs=False) for client_id in ids]
 
     def _known(self) -> dict[str, GroupConfig]:
         (table,) = self.source._ask([group_settings()])
@@ -141,24 +141,24 @@ class RocketMQGroups:
 
 def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> dict[str, Any]:
     unknown = {"bytes": None, "firstStoreTimestamp": None}
-    last_ms = max((one.last_update_ms for one in queues.values()), default=0)
+    last_ms = max((offsets.last_update_ms for offsets in queues.values()), default=0)
     return {
         "topic": config.name,
         "kind": kind_of(config.name),
         "perm": config.perm,
         "readQueues": config.read_queues,
         "writeQueues": config.write_queues,
-        "messages": sum(one.maximum - one.minimum for one in queues.values()),
+        "messages": sum(offsets.maximum - offsets.minimum for offsets in queues.values()),
         "lastStoreTimestamp": _time(last_ms),
         "queues": [
             {
                 "queueId": queue_id,
-                "minOffset": one.minimum,
-                "maxOffset": one.maximum,
-                "lastStoreTimestamp": _time(one.last_update_ms),
+                "minOffset": offsets.minimum,
+                "maxOffset": offsets.maximum,
+                "lastStoreTimestamp": _time(offsets.last_update_ms),
             }
             | unknown
-            for queue_id, one in queues.items()
+            for queue_id, offsets in queues.items()
         ],
     } | unknown
 

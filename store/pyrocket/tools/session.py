@@ -109,13 +109,13 @@ class Session:
                     remedy=f"Its read queues are 0 to {known.read_queues - 1}.",
                 )
             bounds = {queue: bounds[queue]}
-        return [QueueRange(each, has.minimum, has.maximum) for each, has in bounds.items()]
+        return [QueueRange(key, has.minimum, has.maximum) for key, has in bounds.items()]
 
     def messages(
         self, ranges: Sequence[QueueRange], where: "MessageFilter | None" = None
     ) -> Iterator[StoredMessage]:
         """Yield the messages of ranges that `where` selects, range after range."""
-        filled = [each for each in ranges if each.end > each.start]
+        filled = [span for span in ranges if span.end > span.start]
         for part in self.source.slices(filled, where=where):
             yield from messages_of(part)
 
@@ -148,14 +148,14 @@ ENVIRONMENT = {
 
 def environment() -> dict[str, Any]:
     """Return the fields of `Place` that the environment sets."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: os.environ[variable]
         for name, variable in ENVIRONMENT.items()
         if os.environ.get(variable)
     }
-    if "tls" in found:
-        found["tls"] = found["tls"].lower() in ("1", "true", "yes")
-    return found
+    if "tls" in settings:
+        settings["tls"] = settings["tls"].lower() in ("1", "true", "yes")
+    return settings
 
 
 def broker_place() -> Place:
@@ -248,8 +248,8 @@ def routes_at(place: Place, topic: str) -> "list[RouteRow]":
     servers = _servers(place)
     if isinstance(servers, _Servers) and servers.broker is not None:
         with servers.broker as session:
-            found = session.source.topic(topic)
-            settings = found.read_queues, found.write_queues, found.perm
+            config = session.source.topic(topic)
+            settings = config.read_queues, config.write_queues, config.perm
             return [RouteRow(session.hello.broker, place.endpoint, *settings)]
     known, rows = servers.brokers, servers.routes(topic)
     if not rows:
@@ -304,11 +304,15 @@ class _Servers:
             route, known = lookup.route(topic, fresh=True), self.brokers
         return [
             RouteRow(
-                one.broker, address, one.topic.read_queues, one.topic.write_queues, one.topic.perm
+                data.broker,
+                address,
+                data.topic.read_queues,
+                data.topic.write_queues,
+                data.topic.perm,
             )
             for queues, at in ((route.queues, known), (route.gone, {}))
-            for one in queues
-            if (address := at.get(one.broker, "")) or queues is route.gone
+            for data in queues
+            if (address := at.get(data.broker, "")) or queues is route.gone
         ]
 
     def session(self, name: str) -> Session:
@@ -343,7 +347,7 @@ class _RocketMQ:
         self.cluster = cluster_at(place)
         with closing(self.cluster):  # Later calls connect again.
             live = self.cluster.live_brokers(_FIRST_ANSWER_S).items()
-        self.brokers = _named(place, {name: one.addresses.get(0, "") for name, one in live})
+        self.brokers = _named(place, {name: broker.addresses.get(0, "") for name, broker in live})
 
     def session(self, name: str) -> Session:
         from pyrocket.tools.rocketmq import BrokerOfRocketMQ, RocketMQGroups
@@ -360,9 +364,15 @@ class _RocketMQ:
         with closing(self.cluster):
             routes = self.cluster.routes([topic], _FIRST_ANSWER_S).values()
         return [
-            RouteRow(name, self.brokers.get(name, ""), one.read_queues, one.write_queues, one.perm)
+            RouteRow(
+                name,
+                self.brokers.get(name, ""),
+                config.read_queues,
+                config.write_queues,
+                config.perm,
+            )
             for route in routes
-            for name, one in route.queues.items()
+            for name, config in route.queues.items()
         ]
 
     def close(self) -> None:
@@ -375,7 +385,7 @@ def cluster_at(place: Place) -> "RocketMQCluster":
 
     parts = [part.partition("=") for part in place.broker_addresses.split(",") if part.strip()]
     replaced = {name.strip(): _address(address) for name, _, address in parts}
-    servers = [_address(each) for each in place.namesrv.replace(",", ";").split(";")]
+    servers = [_address(server) for server in place.namesrv.replace(",", ";").split(";")]
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 

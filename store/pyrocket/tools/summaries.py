@@ -122,9 +122,9 @@ def topics_of(session: "Session", name: str = "") -> Iterator[TopicInfo]:
 
 def topic_of(session: "Session", name: str) -> TopicInfo:
     """Return one topic. Raises TopicNotFoundError, which suggests the most similar name."""
-    found = next(topics_of(session, name), None)
-    if found is not None:
-        return found
+    topic = next(topics_of(session, name), None)
+    if topic is not None:
+        return topic
     # Succeeds if the topic was created in the meantime, otherwise raises.
     new = session.source.topic(name)
     queues = _with_empty([], max(new.read_queues, new.write_queues))
@@ -145,7 +145,7 @@ def lags_of(session: "Session", group: str = "") -> list[QueueLag]:
         if group:
             raise
         groups = session.admin.groups.all()
-        rows = [row for one in groups for row in _rows(session, "groups", group=one)]
+        rows = [row for name in groups for row in _rows(session, "groups", group=name)]
     broker = session.hello.broker
     return [_lag(row, broker, now_ms) for row in rows if row["topic"] is not None]
 
@@ -155,8 +155,8 @@ def lags_of_all(sessions: "Iterable[Session]", group: str = "") -> list[QueueLag
 
     Raises GroupNotFoundError if no broker has the group.
     """
-    found = chain.from_iterable(at_any(sessions, lambda one: lags_of(one, group)))
-    return sorted(found, key=attrgetter("group", "topic", "broker", "queue_id"))
+    lags = chain.from_iterable(at_any(sessions, lambda session: lags_of(session, group)))
+    return sorted(lags, key=attrgetter("group", "topic", "broker", "queue_id"))
 
 
 def at_any(sessions: "Iterable[Session]", ask: "Callable[[Session], _T]") -> list[_T]:
@@ -182,15 +182,15 @@ def members_of(sessions: "Iterable[Session]", group: str) -> "list[LiveMember] |
     """
     from pyrocket.engine.parts.group_admin import Groups
 
-    found: dict[str, LiveMember] = {}
+    live: dict[str, LiveMember] = {}
     for session in sessions:
         groups = session.admin.groups
         if isinstance(groups, Groups):
             return None
-        for one in groups.members(group):
-            known = found.get(one.client_id, one)
-            found[one.client_id] = replace(one, differs=one.differs or known.differs)
-    return [found[client_id] for client_id in sorted(found)]
+        for member in groups.members(group):
+            known = live.get(member.client_id, member)
+            live[member.client_id] = replace(member, differs=member.differs or known.differs)
+    return [live[client_id] for client_id in sorted(live)]
 
 
 def sum_by_topic(lags: Iterable[QueueLag]) -> list[LagSum]:
@@ -198,8 +198,8 @@ def sum_by_topic(lags: Iterable[QueueLag]) -> list[LagSum]:
     sums = []
     for (group, topic), parts in groupby(lags, attrgetter("group", "topic")):
         known = list(parts)
-        lag, size = sum(one.lag for one in known), sum(one.bytes for one in known)
-        sums.append(LagSum(group, topic, lag, size, max(one.delay_ms for one in known)))
+        lag, size = sum(part.lag for part in known), sum(part.bytes for part in known)
+        sums.append(LagSum(group, topic, lag, size, max(part.delay_ms for part in known)))
     return sums
 
 

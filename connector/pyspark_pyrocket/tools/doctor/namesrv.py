@@ -16,11 +16,11 @@ def check_namesrv(
 ) -> list[Check]:
     """Check name servers, the route of a topic, addresses of brokers, rights, and one message."""
     remedy = "Start the name server there, or check firewalls."
-    addresses = [each.strip() for each in servers.replace(",", ";").split(";")]
-    found = [check for each in addresses for check in reachable(each, credentials, remedy)]
-    if not any(check.remedy for check in found):
-        found += _of_brokers(cluster, credentials, topic, group)
-    return found
+    addresses = [server.strip() for server in servers.replace(",", ";").split(";")]
+    checks = [check for address in addresses for check in reachable(address, credentials, remedy)]
+    if not any(check.remedy for check in checks):
+        checks += _of_brokers(cluster, credentials, topic, group)
+    return checks
 
 
 def _of_brokers(

@@ -69,7 +69,7 @@ def lag_of(
         or a source that stays open between calls. Without a store, or if the query reads another
         one, lags are in messages only. Raises StoreNotFoundError.
 
-        [lag_of(each, "/data/store") for each in json.loads(query.lastProgress.json)["sources"]]
+        [lag_of(source, "/data/store") for source in json.loads(query.lastProgress.json)["sources"]]
     """
     if isinstance(store, str | PathLike):
         with opened_source(target_at(store)) as opened:

@@ -152,11 +152,11 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 @exits_with_json
 def list_brokers(place: GivenPlace, as_json: bool) -> int:
     """List the live brokers that name servers know, with their addresses."""
-    found = sorted(brokers_at(place.server()).items())
+    brokers = sorted(brokers_at(place.server()).items())
     if as_json:
-        show_json({"brokers": [{"brokerName": name, "address": at} for name, at in found]})
+        show_json({"brokers": [{"brokerName": name, "address": at} for name, at in brokers]})
     else:
-        show_rows(("broker", "address"), found)
+        show_rows(("broker", "address"), brokers)
     return OK
 
 
@@ -189,18 +189,18 @@ def _local_status(directory: str, as_json: bool) -> int:
 
     layout = layout_of(directory)
     check_directory(layout, create=False)
-    found, state = BrokerFile(layout).read(), running_state(layout.root)
+    running, state = BrokerFile(layout).read(), running_state(layout.root)
     shown = {
-        "pid": found and found.pid,
-        "listen": found.listen if found else [],
-        "metrics": found.metrics if found else "",
+        "pid": running and running.pid,
+        "listen": running.listen if running else [],
+        "metrics": running.metrics if running else "",
         **_state(state),
     }
-    if found is None and not as_json:
+    if running is None and not as_json:
         click.echo(f"No broker serves {layout.root}.")
     else:
         _show_status(shown, as_json)
-    return OK if found else FOUND
+    return OK if running else FOUND
 
 
 def _state(state: "RunningState") -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _state(state: "RunningState") -> dict[str, Any]:
         "flushBehindBytes": state.published - state.flushed,
         "dispatchBehindBytes": state.published - state.dispatched,
         "replicaOf": state.primary,
-        "replicas": [_replica(each) for each in state.replicas],
+        "replicas": [_replica(replica) for replica in state.replicas],
     }
 
 
@@ -233,8 +233,8 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
     replicas = shown.pop("replicas")
     for name, value in shown.items():
         click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
-    for each in replicas:
-        click.echo(f"{'replica':<20} {', '.join(f'{key} {each[key]}' for key in each)}")
+    for replica in replicas:
+        click.echo(f"{'replica':<20} {', '.join(f'{key} {replica[key]}' for key in replica)}")
 
 
 _LISTEN = "127.0.0.1:9876"

@@ -16,10 +16,10 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     root = click.get_current_context().find_root().command
-    click.echo(found(root, {}, "pyrocket", "_PYROCKET_COMPLETE").source())
+    click.echo(completion_class(root, {}, "pyrocket", "_PYROCKET_COMPLETE").source())
 
 
 class CommandGroup(click.Group):

@@ -43,18 +43,18 @@ def list_letters(name: str, place: GivenPlace, count: int, as_json: bool) -> int
     Exits with 1 if there are none.
     """
     target = place.target()
-    found = _letters(target, name, count)
-    resent = _resent(target, name, found)
+    letters = _letters(target, name, count)
+    resent = _resent(target, name, letters)
     if as_json:
-        shown = [_document(one, is_resent=_mark(name, one) in resent) for one in found]
+        shown = [_document(letter, is_resent=_mark(name, letter) in resent) for letter in letters]
         show_json({"group": name, "messages": shown})
-        return OK if found else FOUND
-    for one in found:
-        mark = "resent " if _mark(name, one) in resent else ""
-        click.echo(f"{mark}topic={_origin(one)} id={one.msg_id} {message_line(one)}")
-    if not found:
+        return OK if letters else FOUND
+    for letter in letters:
+        mark = "resent " if _mark(name, letter) in resent else ""
+        click.echo(f"{mark}topic={_origin(letter)} id={letter.msg_id} {message_line(letter)}")
+    if not letters:
         click.echo(f"{name} has no dead letters.", err=True)
-    return OK if found else FOUND
+    return OK if letters else FOUND
 
 
 @dlq.command()
@@ -86,19 +86,19 @@ def resend(
     if every == bool(ids):
         raise click.UsageError("Give either --id or --all.")
     target = place.target()
-    found = [one for one in _letters(target, name, None) if every or one.msg_id in ids]
-    _check_ids(name, ids, found)
-    resent = set() if again else _resent(target, name, found, to)
-    left = [one for one in found if _mark(name, one) not in resent]
+    letters = [letter for letter in _letters(target, name, None) if every or letter.msg_id in ids]
+    _check_ids(name, ids, letters)
+    resent = set() if again else _resent(target, name, letters, to)
+    left = [letter for letter in letters if _mark(name, letter) not in resent]
     sent: list[SendResult | None] = [None] * len(left)
     if not dry_run:
-        copies = (_copy(one, to or _origin(one), _mark(name, one)) for one in left)
+        copies = (_copy(letter, to or _origin(letter), _mark(name, letter)) for letter in left)
         sent = [*target.messages.send(copies, create_topic=False)]
     rows = [
-        (to or _origin(one), one.msg_id, after and after.msg_id)
-        for one, after in zip(left, sent, strict=True)
+        (to or _origin(letter), letter.msg_id, after and after.msg_id)
+        for letter, after in zip(left, sent, strict=True)
     ]
-    skipped = len(found) - len(left)
+    skipped = len(letters) - len(left)
     if as_json:
         shown = [{"topic": row[0], "msgId": row[1], "newMsgId": row[2]} for row in rows]
         show_json({"group": name, "dryRun": dry_run, "messages": shown, "skipped": skipped})
@@ -106,7 +106,7 @@ def resend(
         show_rows(("topic", "dead letter", "would be sent" if dry_run else "sent as"), rows)
         if skipped:
             click.echo(f"Skipped, because already resent: {skipped}. --again sends them.", err=True)
-    return OK if found else FOUND
+    return OK if letters else FOUND
 
 
 @dlq.command()
@@ -148,7 +148,7 @@ def _letters(target: AdminTarget, group: str, count: int | None) -> list[StoredM
 
 
 def _check_ids(group: str, ids: Sequence[str], found: Sequence[StoredMessage]) -> None:
-    missing = {*ids} - {one.msg_id for one in found}
+    missing = {*ids} - {letter.msg_id for letter in found}
     if missing:
         raise MessageNotFoundError(
             f"{group} has no dead letter {min(missing)}.",
@@ -173,8 +173,8 @@ def _resent(
     if not letters:
         return set()
     likely = {*map(_origin, letters)} | ({to} if to else set())
-    copies = target.messages.by_keys(likely, [_mark(group, one) for one in letters])
-    return {key for one in copies for key in one.keys}
+    copies = target.messages.by_keys(likely, [_mark(group, letter) for letter in letters])
+    return {key for copy in copies for key in copy.keys}
 
 
 def _copy(one: StoredMessage, topic: str, mark: str) -> Message:

@@ -61,10 +61,10 @@ _NUMBER = click.IntRange(min=1)
 
 def size(text: str) -> int:
     """Parse an option such as `1048576`, `64m` or `10g` to bytes; for the option's `type`."""
-    found = parse_size(text)
-    if found is None or found > _MAX_SIZE:
+    value = parse_size(text)
+    if value is None or value > _MAX_SIZE:
         raise click.BadParameter(f"{text!r} is not a size such as 1048576, 512k, 64m or 10g.")
-    return found
+    return value
 
 
 def broker_settings(command: Callable[..., int]) -> Callable[..., int]:

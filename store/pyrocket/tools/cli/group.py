@@ -43,7 +43,10 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
     if as_json:
         sums = sum_by_topic(lags)
         rows = [
-            {"group": name, "topics": [_sum_document(one) for one in sums if one.group == name]}
+            {
+                "group": name,
+                "topics": [_sum_document(total) for total in sums if total.group == name],
+            }
             for name in names
         ]
         show_json({"groups": rows})
@@ -68,11 +71,11 @@ def lag(name: str, place: GivenPlace, as_json: bool) -> int:
     """
     from pyrocket.tools.notebook.tables import lag_table
 
-    found = place.target().lag(name)
+    lags = place.target().lag(name)
     if as_json:
-        show_json({"lag": [_document(one) for one in found]})
+        show_json({"lag": [_document(row) for row in lags]})
     else:
-        show_table(lag_table("", found))
+        show_table(lag_table("", lags))
     return OK
 
 
@@ -91,18 +94,20 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     from pyrocket.tools.notebook.tables import group_table
 
     target = place.target()
-    found, lags, members = target.group(name), target.lag(name), target.members(name)
+    config, lags, members = target.group(name), target.lag(name), target.members(name)
     if as_json:
-        topics = [_sum_document(one) for one in sum_by_topic(lags)]
+        topics = [_sum_document(total) for total in sum_by_topic(lags)]
         show_json(
             {
-                **_settings_document(found),
+                **_settings_document(config),
                 "topics": topics,
-                "members": None if members is None else [_member_document(one) for one in members],
+                "members": None
+                if members is None
+                else [_member_document(member) for member in members],
             }
         )
         return OK
-    _show_settings(found)
+    _show_settings(config)
     click.echo()
     show_table(group_table("", [], lags))
     if members is not None:
@@ -222,7 +227,7 @@ def alter(
     target = place.target()
     created = create_missing and target.create_group(name)
     with target.admin(write=True) as admin:
-        found = admin.groups.update(
+        config = admin.groups.update(
             name,
             consume_enabled=consume,
             retry_max_times=retries,
@@ -231,9 +236,9 @@ def alter(
             backoff=backoff,
         )
     if as_json:
-        show_json({**_settings_document(found), "created": created})
+        show_json({**_settings_document(config), "created": created})
     else:
-        _show_settings(found)
+        _show_settings(config)
     return OK
 
 
@@ -346,17 +351,17 @@ def offset() -> None:
 @exits_with_json
 def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int:
     """Show the offsets of GROUP in each queue of TOPIC, or of all its topics."""
-    found = [one for one in place.target().lag(name) if topic in ("", one.topic)]
+    lags = [row for row in place.target().lag(name) if topic in ("", row.topic)]
     if as_json:
-        show_json({"offsets": [_offset_document(one) for one in found]})
+        show_json({"offsets": [_offset_document(row) for row in lags]})
     else:
         columns = ("topic", "broker", "queue", "minimum", "committed", "maximum")
         rows = [
-            (one.topic, one.broker, one.queue_id, one.minimum, one.committed, one.maximum)
-            for one in found
+            (row.topic, row.broker, row.queue_id, row.minimum, row.committed, row.maximum)
+            for row in lags
         ]
         show_rows(columns, rows)
-    return OK if found else FOUND
+    return OK if lags else FOUND
 
 
 def _show_reset(
@@ -407,7 +412,7 @@ def _show_members(members: "Sequence[LiveMember]") -> None:
     if not members:
         click.echo("No live members.")
         return
-    rows = [(one.client_id, "differ" if one.differs else "the group's") for one in members]
+    rows = [(member.client_id, "differ" if member.differs else "the group's") for member in members]
     show_rows(("member", "subscriptions"), rows)
 
 

@@ -104,8 +104,10 @@ def tail(
             raise click.UsageError("--follow and --where need a store.")
         _show(_newest_of_cut(cut, topic, count, queue), shown_as, as_json=as_json)
     elif follow:
-        for one in target.messages.follow(topic, count, queue, where, lambda: time.sleep(_POLL_S)):
-            click.echo((shown_as or message_line)(one))
+        for stored in target.messages.follow(
+            topic, count, queue, where, lambda: time.sleep(_POLL_S)
+        ):
+            click.echo((shown_as or message_line)(stored))
     else:
         _show(target.messages.newest(topic, count, queue, where), shown_as, as_json=as_json)
     return OK
@@ -142,8 +144,8 @@ def show(
         raise click.UsageError("Use --offset with --queue, and without --from.")
     target = place.target()
     from_ms = None if since is None else time_ms(since, target.now_ms)
-    found = target.messages.oldest(topic, count, queue, offset, from_ms, where)
-    _show(found, shown_as, as_json=as_json)
+    messages = target.messages.oldest(topic, count, queue, offset, from_ms, where)
+    _show(messages, shown_as, as_json=as_json)
     return OK
 
 
@@ -170,21 +172,21 @@ def consume(
     they receive the same messages. Exits with 1 if there are none.
     """
     target = place.target()
-    found, after = target.messages.unconsumed(group, topic, count, where)
-    _show(found, shown_as, as_json=as_json)
+    messages, after = target.messages.unconsumed(group, topic, count, where)
+    _show(messages, shown_as, as_json=as_json)
     if after:
         with open_session(target.place, write=True) as store:
             store.source.commit(group, after)
-    return OK if found else FOUND
+    return OK if messages else FOUND
 
 
 def _newest_of_cut(path: Path, topic: str, count: int, queue: int | None) -> list[StoredMessage]:
     from pyrocket.log.salvage import cut_messages
 
     wanted = (
-        each
-        for each in cut_messages(path)
-        if each.topic == topic and queue in (None, each.queue_id)
+        stored
+        for stored in cut_messages(path)
+        if stored.topic == topic and queue in (None, stored.queue_id)
     )
     return [*deque(wanted, maxlen=count)]
 
@@ -213,12 +215,12 @@ def find(
         raise click.UsageError("Use either --key or --id.")
     target = place.target()
     if key is not None:
-        found = target.messages.by_key(topic, key, count)
+        messages = target.messages.by_key(topic, key, count)
     else:
-        one = target.messages.by_id(topic, msg_id or "")
-        found = [] if one is None else [one]
-    _show(found, as_json=as_json)
-    return OK if found else FOUND
+        stored = target.messages.by_id(topic, msg_id or "")
+        messages = [] if stored is None else [stored]
+    _show(messages, as_json=as_json)
+    return OK if messages else FOUND
 
 
 _REMEDIES = {
@@ -228,10 +230,10 @@ _REMEDIES = {
 
 
 def _delay(text: str) -> int:
-    found = parse_duration(text.lower())
-    if found is None:
+    delay_ms = parse_duration(text.lower())
+    if delay_ms is None:
         raise click.BadParameter(f"{text!r} is not a duration such as 30s, 5m or 2h30m.")
-    return found
+    return delay_ms
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -290,15 +292,19 @@ def send(
     if delay is not None:
         fields["deliver_at_ms"] = target.now_ms() + delay
     bodies = _bodies(body, file)
-    messages = (_message(each, number, key_separator, fields) for number, each in enumerate(bodies))
+    messages = (
+        _message(content, number, key_separator, fields) for number, content in enumerate(bodies)
+    )
     sent = target.messages.send(messages, create_topic=create_topic)
     with closing(sent), advising(_REMEDIES):
         results = _counted(sent, is_stream=is_stream)
         if as_json:
-            show_json({"topic": topic, "messages": [_sent_document(one) for one in results]})
+            show_json({"topic": topic, "messages": [_sent_document(result) for result in results]})
         else:
-            for one in results:
-                click.echo(f"queue={one.queue_id} offset={one.queue_offset} id={one.msg_id}")
+            for result in results:
+                click.echo(
+                    f"queue={result.queue_id} offset={result.queue_offset} id={result.msg_id}"
+                )
     return OK
 
 
@@ -348,10 +354,10 @@ def _show(
     messages: Sequence[StoredMessage], shown_as: Shown | None = None, *, as_json: bool
 ) -> None:
     if as_json:
-        show_json({"messages": [message_document(one) for one in messages]})
+        show_json({"messages": [message_document(stored) for stored in messages]})
         return
-    for one in messages:
-        click.echo((shown_as or message_line)(one))
+    for stored in messages:
+        click.echo((shown_as or message_line)(stored))
     if not messages:
         click.echo("No message found.", err=True)
 

@@ -85,14 +85,14 @@ class Messages:
             ranges = [
                 _starting(has, known.get(has.queue, has.start)) for has in store.ranges(topic)
             ]
-            found = _oldest(store, ranges, count, where)
+            messages = _oldest(store, ranges, count, where)
         after: dict[MessageQueue, int] = {}
-        if len(found) < count:  # Messages that `where` does not select are consumed, too.
+        if len(messages) < count:  # Messages that `where` does not select are consumed, too.
             after = {has.queue: has.end for has in ranges}
-        for one in found:
-            queue = MessageQueue(topic, ranges[0].queue.broker, one.queue_id)
-            after[queue] = max(one.queue_offset + 1, after.get(queue, 0))
-        return found, after
+        for message in messages:
+            queue = MessageQueue(topic, ranges[0].queue.broker, message.queue_id)
+            after[queue] = max(message.queue_offset + 1, after.get(queue, 0))
+        return messages, after
 
     def by_key(self, topic: str, key: str, count: int) -> list[StoredMessage]:
         """Return the newest messages with a key; the newest is last."""
@@ -136,7 +136,7 @@ class Messages:
 def _newest(
     store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
 ) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    newest: list[StoredMessage] = []
     for has in ranges:
         size, start, last = count, has.end, list[StoredMessage]()
         while len(last) < count and start > has.start:
@@ -144,20 +144,20 @@ def _newest(
             last = [*store.messages([replace(has, start=start)], where)]
             size *= 4
         # Log offsets have the order in which messages were stored.
-        merged = sorted([*found, *last], key=_log_offset)
-        found = merged[max(len(merged) - count, 0) :]
-    return found
+        merged = sorted([*newest, *last], key=_log_offset)
+        newest = merged[max(len(merged) - count, 0) :]
+    return newest
 
 
 def _oldest(
     store: Session, ranges: Iterable[QueueRange], count: int, where: "MessageFilter | None"
 ) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
+    oldest: list[StoredMessage] = []
     for has in ranges:
         end = has.end if where else max(min(has.end, has.start + count), has.start)
         first = islice(store.messages([replace(has, end=end)], where), count)
-        found = sorted([*found, *first], key=_log_offset)[:count]
-    return found
+        oldest = sorted([*oldest, *first], key=_log_offset)[:count]
+    return oldest
 
 
 def _starting(has: QueueRange, offset: int) -> QueueRange:
@@ -185,13 +185,13 @@ def _find(
     """Return the newest `count` messages with one of the keys or ids; the newest is last."""
     from pyrocket.values.lookup import LookupRequest
 
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     request = LookupRequest(topics=topics, keys=keys, ids=ids)
-    for each in store.source.locate(request).locations:
-        newest = each[slice(max(len(each) - count, 0), len(each))]
+    for located in store.source.locate(request).locations:
+        newest = located[slice(max(len(located) - count, 0), len(located))]
         for part in store.source.slices_at(newest):
-            found += messages_of(part)
-    return sorted(found, key=_log_offset)[-count:]
+            messages += messages_of(part)
+    return sorted(messages, key=_log_offset)[-count:]
 
 
 _log_offset = attrgetter("physical_offset")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyrocket.base.credentials import Credentials
     from pyrocket.remoting.cluster import RocketMQCluster
 
-_KEYS = [each.name for each in fields(Place)]
+_KEYS = [field.name for field in fields(Place)]
 _CODE = "CLI_SETTINGS"
 _TARGETS = ("path", "endpoint", "namesrv")
 _ON_ROCKETMQ = frozenset(
@@ -123,8 +123,8 @@ def _settings(file: str | None) -> Mapping[str, Any]:
         return {}
     from pyrocket.broker.files import read_toml, refuse_if_others_can_read
 
-    found = read_toml(file, code=_CODE)
-    for name, value in found.items():
+    settings = read_toml(file, code=_CODE)
+    for name, value in settings.items():
         if name not in _KEYS:
             near = get_close_matches(name, _KEYS, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(_KEYS)}."
@@ -134,9 +134,9 @@ def _settings(file: str | None) -> Mapping[str, Any]:
             raise OptionError(
                 f"{file}: {name} is not {kind}.", remedy="Correct the value.", code=_CODE
             )
-    if "secret_key" in found:
+    if "secret_key" in settings:
         refuse_if_others_can_read(file, code=_CODE)
-    return found
+    return settings
 
 
 _FLAGS = (
@@ -196,15 +196,15 @@ def _completing(
             if (value := context.params.get(name)) not in (None, False)
         }
         try:
-            found = names(GivenPlace(given, context.params.get("config")).target())
-            return [name for name in found if name.startswith(incomplete)]
+            known = names(GivenPlace(given, context.params.get("config")).target())
+            return [name for name in known if name.startswith(incomplete)]
         except (PyrocketError, click.ClickException, OSError):
             return []  # Without a store there is nothing to complete.
 
     return complete
 
 
-complete_topics = _completing(lambda target: [one.name for one in target.topics()])
+complete_topics = _completing(lambda target: [topic.name for topic in target.topics()])
 complete_groups = _completing(lambda target: target.groups())
 topic_argument = click.argument("topic", shell_complete=complete_topics)
 group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_groups)

@@ -77,7 +77,7 @@ def format_option(text: str) -> Callable[[StoredMessage], str]:
         raise click.BadParameter(
             f"{text!r} is not a template such as '{{offset}} {{body}}'. The fields are {names}."
         ) from None
-    return lambda one: template.format_map(_format_fields(one))
+    return lambda message: template.format_map(_format_fields(message))
 
 
 FORMAT_FIELDS = ("topic", "queue", "offset", "id", "stored", "tags", "keys", "properties", "body")
@@ -152,7 +152,9 @@ def _iso(ms: int) -> str | None:
 def _user_properties(one: StoredMessage) -> dict[str, str]:
     from pyrocket.formats.properties import RESERVED_PROPERTIES
 
-    return {name: each for name, each in one.properties.items() if name not in RESERVED_PROPERTIES}
+    return {
+        name: value for name, value in one.properties.items() if name not in RESERVED_PROPERTIES
+    }
 
 
 def _body(body: bytes) -> dict[str, str]:

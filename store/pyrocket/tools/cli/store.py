@@ -95,7 +95,7 @@ def _clean_document(report: CleanReport) -> dict[str, object]:
         "bytes": report.bytes,
         "messages": report.messages,
         "keptFiles": [
-            {"name": file_name(one.file.start), "heldBy": one.held_by} for one in report.kept
+            {"name": file_name(kept.file.start), "heldBy": kept.held_by} for kept in report.kept
         ],
         "keptBytes": report.kept_bytes,
         "queueFiles": report.queue_files,
@@ -140,11 +140,11 @@ def _show_clean(report: CleanReport) -> None:
 @exits_with_json
 def info(place: GivenPlace, as_json: bool) -> int:
     """Show a store's identity, sizes and contents. Nothing is changed."""
-    found = place.target().info()
+    summary = place.target().info()
     if as_json:
-        show_json(_document(found))
+        show_json(_document(summary))
         return OK
-    for name, value in _lines(found, "endpoint" if place.find().endpoint else "path"):
+    for name, value in _lines(summary, "endpoint" if place.find().endpoint else "path"):
         click.echo(f"{name:<18} {value}")
     return OK
 
@@ -253,11 +253,11 @@ def retention(
     """
     target = place.target()
     with target.admin() as admin:
-        found = admin.retention
+        current = admin.retention
     if hours is None and total_bytes is None and at_hours is None:
-        _show_retention(target, found, as_json=as_json)
+        _show_retention(target, current, as_json=as_json)
         return OK
-    known = found or KEEPS_ALL
+    known = current or KEEPS_ALL
     wanted = replace(
         known,
         hours=_picked(hours, known.hours),
@@ -268,7 +268,7 @@ def retention(
     if keeps_all and at_hours is not None:
         raise click.UsageError("--clean-time needs a limit: also give --retention-hours.")
     new = None if keeps_all else wanted
-    report = _newly_deleted(target, found, new)
+    report = _newly_deleted(target, current, new)
     changes = not dry_run and (
         report is None or confirmed(f"Delete {_losses(report)}?", yes=yes, as_json=as_json)
     )
@@ -276,7 +276,7 @@ def retention(
         with target.admin(write=True) as admin:
             admin.set_retention(new)
     if as_json or changes or dry_run:
-        shown = new if changes or dry_run else found
+        shown = new if changes or dry_run else current
         more = {"changed": changes, "messages": report.messages} if report else {}
         _show_retention(target, shown, as_json=as_json, **more)
     if report and dry_run and not as_json:

@@ -52,11 +52,11 @@ def topic() -> None:
 @exits_with_json
 def list_topics(place: GivenPlace, with_system: bool, as_json: bool) -> int:
     """List the topics with their queues, messages, bytes in the log, and times."""
-    found = [topic for topic in place.target().topics() if with_system or topic.kind == "user"]
+    topics = [topic for topic in place.target().topics() if with_system or topic.kind == "user"]
     if as_json:
-        show_json({"topics": [_document(topic) for topic in found]})
+        show_json({"topics": [_document(topic) for topic in topics]})
     else:
-        _show_topics(found, with_kind=with_system)
+        _show_topics(topics, with_kind=with_system)
     return OK
 
 
@@ -69,21 +69,21 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     from pyrocket.tools.notebook.tables import queue_table
 
     target = place.target()
-    found = target.topic(name)
+    info = target.topic(name)
     with target.admin() as admin:
         message_type = admin.topics.message_type(admin.topics.get(name).name)
     if as_json:
-        queues = [_queue_document(one) for one in found.queues]
-        show_json({**_document(found), "messageType": message_type, "queues": queues})
+        queues = [_queue_document(queue) for queue in info.queues]
+        show_json({**_document(info), "messageType": message_type, "queues": queues})
         return OK
-    _show_topics([found], with_kind=True)
+    _show_topics([info], with_kind=True)
     if message_type:
         click.echo(f"\nThe topic accepts messages of the type {message_type}.")
-    if found.ordered:
+    if info.ordered:
         click.echo("\nThe topic is ordered: sharding keys keep their queues.")
-    if found.queues:
+    if info.queues:
         click.echo()
-        show_table(queue_table("", found))
+        show_table(queue_table("", info))
     return OK
 
 
@@ -96,14 +96,14 @@ def route(name: str, place: GivenPlace, as_json: bool) -> int:
 
     The queues of an ordered topic remain in its route while their broker is gone.
     """
-    found = routes_at(place.server(), name)
+    routes = routes_at(place.server(), name)
     if as_json:
-        show_json({"topic": name, "brokers": [_route_document(one) for one in found]})
+        show_json({"topic": name, "brokers": [_route_document(row) for row in routes]})
     else:
         columns = ("broker", "address", "read queues", "write queues", "perm")
         rows = [
-            (one.broker, one.address or "gone", one.read_queues, one.write_queues, one.perm)
-            for one in found
+            (row.broker, row.address or "gone", row.read_queues, row.write_queues, row.perm)
+            for row in routes
         ]
         show_rows(columns, rows)
     return OK
@@ -219,7 +219,7 @@ def alter(
         raise click.UsageError(
             "Use --queues, --read-queues, --write-queues, --perm, --type or --ordered."
         )
-    created = create_missing and all(one.name != name for one in target.topics())
+    created = create_missing and all(known.name != name for known in target.topics())
     if created:
         target.create_topic(name, queues or write_queues or read_queues or DEFAULT_QUEUES)
     if is_changed:
@@ -228,11 +228,11 @@ def alter(
             if message_type is not None:
                 admin.topics.set_message_type(name, message_type)
             admin.topics.update(name, **changes)
-    found = target.topic(name)
+    info = target.topic(name)
     if as_json:
-        show_json({**_document(found), "created": created})
+        show_json({**_document(info), "created": created})
     else:
-        _show_topics([found], with_kind=False)
+        _show_topics([info], with_kind=False)
     return OK
 
 
@@ -250,11 +250,11 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
     nothing is deleted.
     """
     target = place.target()
-    found = target.topic(name)
-    messages = f"{name} with {counted(found.messages, 'message')}"
+    info = target.topic(name)
+    messages = f"{name} with {counted(info.messages, 'message')}"
     if dry_run:
         if as_json:
-            show_json({**_document(found), "deleted": False, "dryRun": True})
+            show_json({**_document(info), "deleted": False, "dryRun": True})
         else:
             click.echo(f"Topic {messages} would be deleted.")
         return OK
@@ -272,8 +272,8 @@ def delete(name: str, place: GivenPlace, yes: bool, dry_run: bool, as_json: bool
 def _show_topics(topics: Sequence[TopicInfo], *, with_kind: bool) -> None:
     columns = ("topic", "queues", "messages", "bytes", "first (UTC)", "last (UTC)", "kind")
     rows = [
-        (one.name, one.read_queues, one.messages, one.bytes, one.first, one.last, one.kind)
-        for one in topics
+        (info.name, info.read_queues, info.messages, info.bytes, info.first, info.last, info.kind)
+        for info in topics
     ]
     count = len(columns) if with_kind else len(columns) - 1
     show_rows(columns[:count], [row[:count] for row in rows])

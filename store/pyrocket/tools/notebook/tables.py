@@ -117,7 +117,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bytes):
         return _short(value.decode(errors="backslashreplace"))
     if isinstance(value, dict):
-        return _short(", ".join(f"{name}={one}" for name, one in value.items()))
+        return _short(", ".join(f"{name}={entry}" for name, entry in value.items()))
     return _short(str(value))
 
 
@@ -130,7 +130,9 @@ def _short(text: str) -> str:
 
 def safe(text: str) -> str:
     """Return the text with all non-printable characters escaped, including line ends."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )
 
 
 def _duration(seconds: int) -> str:
@@ -160,10 +162,10 @@ def topics(store: StoreOrPath = None, *, system: bool = False) -> Table:
     """
     with _opened(store) as opened:
         rows = [
-            (one.name, one.read_queues, one.messages, one.bytes, one.first, one.last, trend)
-            for one in topics_of(opened)
-            if one.read_queues and (system or one.kind != "system")
-            for trend in [_trend(opened, one)]
+            (info.name, info.read_queues, info.messages, info.bytes, info.first, info.last, trend)
+            for info in topics_of(opened)
+            if info.read_queues and (system or info.kind != "system")
+            for trend in [_trend(opened, info)]
         ]
         columns = ("topic", "queues", "messages", "bytes", "first", "last", "trend")
         return Table(f"Topics of {opened.name}", columns, rows)
@@ -182,9 +184,9 @@ def queues(store: StoreOrPath = None, topic: str = "") -> Table:
 def queue_table(title: str, topic: TopicInfo) -> Table:
     columns = ("queue", "minimum", "maximum", "messages", "bytes", "first", "last")
     rows = [
-        (one.queue_id, one.minimum, one.maximum, one.maximum - one.minimum, one.bytes, *times)
-        for one in topic.queues
-        for times in [(one.first, one.last)]
+        (info.queue_id, info.minimum, info.maximum, info.maximum - info.minimum, info.bytes, *times)
+        for info in topic.queues
+        for times in [(info.first, info.last)]
     ]
     return Table(title, columns, rows)
 
@@ -197,16 +199,16 @@ def groups(store: StoreOrPath = None) -> Table:
     lag, bytes, behind: as in `lag`, but for all queues together.
     """
     with _opened_all(store) as opened:
-        names = dict.fromkeys(name for one in opened for name in one.admin.groups.all())
-        title = f"Groups of {', '.join(one.name for one in opened)}"
+        names = dict.fromkeys(name for session in opened for name in session.admin.groups.all())
+        title = f"Groups of {', '.join(session.name for session in opened)}"
         return group_table(title, names, lags_of_all(opened))
 
 
 def group_table(title: str, names: Iterable[str], lags: Iterable[QueueLag]) -> Table:
     """Return groups and their lags by topic as a table."""
     rows: list[tuple[object, ...]] = [
-        (one.group, one.topic, one.lag, one.bytes, timedelta(milliseconds=one.delay_ms))
-        for one in sum_by_topic(lags)
+        (total.group, total.topic, total.lag, total.bytes, timedelta(milliseconds=total.delay_ms))
+        for total in sum_by_topic(lags)
     ]
     known = {row[0] for row in rows}
     rows += [(name, None, None, None, None) for name in names if name not in known]
@@ -231,7 +233,7 @@ def lag(store: StoreOrPath = None, group: str | None = None) -> Table:
     with _opened_all(store) as opened:
         if group is None:
             return lag_table("Lag of all groups", lags_of_all(opened))
-        at_any(opened, lambda one: one.admin.groups.get(group))
+        at_any(opened, lambda session: session.admin.groups.get(group))
         return lag_table(f"Lag of {group}", lags_of_all(opened, group))
 
 
@@ -241,10 +243,10 @@ def lag_table(title: str, lags: Iterable[QueueLag]) -> Table:
     columns = (*places, "lag", "bytes", "behind", "lost", "beyond")
     rows = [
         (
-            *(one.group, one.topic, one.broker, one.queue_id, one.committed, one.maximum),
-            *(one.lag, one.bytes, timedelta(milliseconds=one.delay_ms), one.lost, one.beyond_end),
+            *(row.group, row.topic, row.broker, row.queue_id, row.committed, row.maximum),
+            *(row.lag, row.bytes, timedelta(milliseconds=row.delay_ms), row.lost, row.beyond_end),
         )
-        for one in lags
+        for row in lags
     ]
     return Table(title, columns, rows)
 
@@ -262,14 +264,16 @@ def peek(
         )
     topic = _named(topic)
     with _opened(store) as opened:
-        found = [
+        messages = [
             message
             for has in opened.ranges(topic, queue)
             for message in opened.messages([replace(has, start=max(has.start, has.end - n))])
         ]
-        found.sort(key=lambda one: (one.store_timestamp, one.physical_offset))
+        messages.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
         columns = ("queue", "offset", "stored", "tags", "keys", "properties", "body")
-        return Table(f"Newest messages of {topic}", columns, [_row(one) for one in found[-n:]])
+        return Table(
+            f"Newest messages of {topic}", columns, [_row(message) for message in messages[-n:]]
+        )
 
 
 @contextmanager
@@ -355,7 +359,7 @@ def _trend(session: Session, topic: TopicInfo) -> str:
     first, last = (round(time.timestamp() * 1000) for time in (topic.first, topic.last))
     edges = [first + (last + 1 - first) * part // _TREND_PARTS for part in range(1, _TREND_PARTS)]
     ends = [sum(session.source.offsets_at(dict.fromkeys(places, edge)).values()) for edge in edges]
-    begin, end = sum(one.minimum for one in queues), sum(one.maximum for one in queues)
+    begin, end = sum(queue.minimum for queue in queues), sum(queue.maximum for queue in queues)
     counts = [after - before for before, after in pairwise([begin, *ends, end])]
     most = max(*counts, 1)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)

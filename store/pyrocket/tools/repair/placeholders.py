@@ -64,9 +64,9 @@ class DamagedLog:
         for run in check.runs(log.first_offset(), starts[-1] + log.file_bytes if starts else 0):
             self._find_gaps(run)
         self._last_stored = check.last_stored
-        bad = [(one.start, one.end) for one in check.bad if one.start < check.end]
+        bad = [(damage.start, damage.end) for damage in check.bad if damage.start < check.end]
         self._renamed += [piece for gap in self._gaps if (piece := self._renamed_at(gap, bad))]
-        bad += [(one.start, one.end) for one in self._renamed]
+        bad += [(renamed.start, renamed.end) for renamed in self._renamed]
         self.ranges = list(self._in_one_file(sorted(bad)))
         self.unindexed: set[_Key] = set()
 
@@ -145,16 +145,16 @@ class DamagedLog:
 
     def _indexed(self, start: int, end: int) -> list[Piece]:
         """Return the messages in [start, end) that queue entries point to, in order."""
-        found = [piece for piece in self._renamed if start <= piece.start < end]
+        pieces = [piece for piece in self._renamed if start <= piece.start < end]
         for key in self._queues.on_disk():
             offset = self._queues.get(*key).max_offset(start)
             while (entry := self._entry(key, offset)) and start <= entry[0] < end:
                 lost = LostMessage(*key, offset)
                 if entry[1] <= end and entry[1] - entry[0] >= min_bytes(lost):
-                    found.append(Piece(*entry, lost))
+                    pieces.append(Piece(*entry, lost))
                 offset += 1
         apart: list[Piece] = []
-        for piece in sorted(found, key=lambda one: one.start):
+        for piece in sorted(pieces, key=lambda part: part.start):
             if not apart or apart[-1].end <= piece.start:
                 apart.append(piece)
         return apart
@@ -204,7 +204,7 @@ class DamagedLog:
         A reader that has mapped the damaged bytes may see either the old or the new content.
         """
         stored = self._last_stored
-        for piece in sorted(pieces, key=lambda one: one.start, reverse=True):
+        for piece in sorted(pieces, key=lambda part: part.start, reverse=True):
             if not _overlap(self.ranges, piece.end, piece.end + 1):
                 stored = self._log.stored_at(piece.end) or stored
             size = piece.end - piece.start

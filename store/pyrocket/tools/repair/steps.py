@@ -113,7 +113,7 @@ class Steps:
     def _quarantine_path(self, file: str) -> Path:
         """Return a free path in the quarantine, and create its folder."""
         targets = (self._layout.own / "quarantine" / name for name in self._names())
-        target = next(each for each in targets if _has_room(each, file)) / file
+        target = next(folder for folder in targets if _has_room(folder, file)) / file
         io.make_directory(target.parent)
         return target
 
@@ -240,13 +240,13 @@ def _with_due_times(kept: dict[int, Entries], run: RecordFields, part: QueuePart
     if old is None or not len(old):
         return part
     at = np.searchsorted(old["physical_offset"], part.entries["physical_offset"])
-    found = old[np.minimum(at, len(old) - 1)]
-    return part.keeping(found, underivable(run, part.entries, found))
+    entries = old[np.minimum(at, len(old) - 1)]
+    return part.keeping(entries, underivable(run, part.entries, entries))
 
 
 def _has_room(folder: Path, file: str) -> bool:
     """Whether nothing exists at the path and all its existing parents are folders."""
     target = folder / file
     return not target.exists() and all(
-        each.is_dir() or not each.exists() for each in target.parents
+        parent.is_dir() or not parent.exists() for parent in target.parents
     )

@@ -85,8 +85,8 @@ def check_timers(
         try:
             index.check(index.tally.read(before[0]), before[1], whole=True)
             return
-        except StoreDamagedError as found:
-            error = found
+        except StoreDamagedError as damage:
+            error = damage
         if progress() == before:
             break
     if error is not None:

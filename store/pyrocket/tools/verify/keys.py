@@ -177,15 +177,15 @@ class KeyCheck:
         self._keys_after += int((wanted.offsets > end).sum())
         expected = _pairs(wanted.offsets, wanted.hashes)
         expected = expected[(wanted.offsets >= self._begin) & (wanted.offsets <= end)]
-        found, places = self._take(int(run.physical_offset[-1]))
-        of_run = (found["offset"] >= first) & (found["offset"] <= end)
+        indexed, places = self._take(int(run.physical_offset[-1]))
+        of_run = (indexed["offset"] >= first) & (indexed["offset"] <= end)
         # The index may still have keys of messages that were damaged later.
-        of_run &= ~_are_damaged(run, found)
+        of_run &= ~_are_damaged(run, indexed)
         expected = expected[~_are_damaged(run, expected)]
-        found, places = found[of_run], places[of_run]
-        if len(expected) != len(found) or (expected != found).any():
-            self._compare(run, expected, found, places["file"])
-        self._late.update(_mistimed(run, found["offset"], places, self._files).tolist())
+        indexed, places = indexed[of_run], places[of_run]
+        if len(expected) != len(indexed) or (expected != indexed).any():
+            self._compare(run, expected, indexed, places["file"])
+        self._late.update(_mistimed(run, indexed["offset"], places, self._files).tolist())
 
     def _compare(self, run: RecordFields, expected: Pairs, found: Pairs, files: Ints) -> None:
         """Count missing and wrong items per file number."""
@@ -240,7 +240,7 @@ class KeyCheck:
             if block is None:
                 break
             parts.append(block)
-        known, places = (np.concatenate(each) for each in zip(*parts, strict=True))
+        known, places = (np.concatenate(column) for column in zip(*parts, strict=True))
         count = int(np.searchsorted(known["offset"], last, side="right"))
         self._pending = known[count:], places[count:]
         return known[:count], places[:count]

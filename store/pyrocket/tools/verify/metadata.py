@@ -142,7 +142,9 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
         for name, count in _queue_counts(queues).items():
             if name not in table:
                 missing.setdefault(name, TopicConfig(name, count, count))
-    return [one for name, one in sorted(missing.items()) if entry_of(one) != table.get(name)]
+    return [
+        config for name, config in sorted(missing.items()) if entry_of(config) != table.get(name)
+    ]
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:

@@ -113,8 +113,8 @@ class QueueCheck:
             cuts = np.flatnonzero(np.diff(part.offsets) != 1) + 1
             for rows in np.split(np.arange(len(part.offsets)), cuts):
                 dense = replace(part, offsets=part.offsets[rows], entries=part.entries[rows])
-                found = self._found(dense, int(dense.offsets[0]))
-                self._feed_dense(self._delays.accept(run, dense, found), found, seen)
+                stored = self._found(dense, int(dense.offsets[0]))
+                self._feed_dense(self._delays.accept(run, dense, stored), stored, seen)
 
     def _feed_dense(self, part: QueuePart, found: Entries, seen: _InLog) -> None:
         first, count = int(part.offsets[0]), len(part.offsets)
@@ -137,14 +137,14 @@ class QueueCheck:
         """Return one entry per record of `part`, starting at `first`; missing entries are zero."""
         queue = self._queues.get(part.topic, part.queue_id)
         per_file = queue.run.file_bytes // ENTRY_BYTES
-        found = np.zeros(len(part.entries), ENTRY)
-        at, end = first, first + len(found)
+        entries = np.zeros(len(part.entries), ENTRY)
+        at, end = first, first + len(entries)
         while at < end:
             file_end = at - at % per_file + per_file
             there = queue.entries(at, min(end, file_end))
-            found[at - first : at - first + len(there)] = there
+            entries[at - first : at - first + len(there)] = there
             at = file_end
-        return found
+        return entries
 
     def _compare(self, part: QueuePart, seen: _InLog, found: Entries, differs: Bools) -> None:
         """Count the differences; messages of a deleted topic may lack entries."""
@@ -193,7 +193,7 @@ class QueueCheck:
         self._delays.report(findings)
         for key, seen in self._seen.items():
             self._report_wrong(findings, key, seen)
-        ranges = sorted((one.start, one.end) for one in damaged)
+        ranges = sorted((part.start, part.end) for part in damaged)
         for key in self._queues.on_disk():
             queue = self._queues.get(*key)
             unmatched = _Unmatched(ranges, log_start, log_end, live=live)
@@ -314,8 +314,8 @@ def entry_position(queue: ConsumeQueue, offset: int) -> tuple[str, int]:
 
 def _is_from_a_broker(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     """Whether a RocketMQ broker stored the message at a queue offset."""
-    found = (_record_of(log, entry) for entry in queue.entries(offset, offset + 1))
-    return any(record is not None and record.store_host != STORE_HOST for record in found)
+    records = (_record_of(log, entry) for entry in queue.entries(offset, offset + 1))
+    return any(record is not None and record.store_host != STORE_HOST for record in records)
 
 
 def _record_of(log: CommitLog, entry: np.void) -> Record | None:

@@ -131,14 +131,14 @@ class Report:
     @property
     def lacks_files(self) -> bool:
         """Whether files of the log are missing or too short, so that no repair is possible."""
-        cut = (one.code == "LOG_FILE_LENGTH" and not one.repairable for one in self.findings)
+        cut = (item.code == "LOG_FILE_LENGTH" and not item.repairable for item in self.findings)
         return "LOG_FILE_MISSING" in self.counts or any(cut)
 
     @property
     def is_unidentified(self) -> bool:
         """Whether `store.json`, which has the file sizes and delay levels, is unreliable."""
         broken = ("CONFIG_BROKEN", "pyrocket/store.json")
-        return SIZES in self.counts or broken in {(each.code, each.file) for each in self.findings}
+        return SIZES in self.counts or broken in {(item.code, item.file) for item in self.findings}
 
     @property
     def prerequisite(self) -> str:

@@ -175,7 +175,9 @@ class _Check:
         self._queues.close()
         self._run.close()
         if first := report.prerequisite:
-            return replace(report, findings=tuple(after(first, one) for one in report.findings))
+            return replace(
+                report, findings=tuple(after(first, finding) for finding in report.findings)
+            )
         return report
 
     def _committed(self) -> Mapping[tuple[str, str], OffsetsByQueue]:
