@@ -195,9 +195,7 @@ class Reader:
             known = self._range(topic.name, queue_id, bound, log_start)
             if not known.minimum <= start <= end <= known.maximum:
                 return None
-        runs = [
-            (self._queues.get(topic.name, queue_id), start, end) for queue_id, start, end in ranges
-        ]
+        runs = [(self._queues.get(topic.name, queue), start, end) for queue, start, end in ranges]
         return slice_of_runs(self.log, runs, self.identity.config.broker_name, where, tally)
 
     def located(

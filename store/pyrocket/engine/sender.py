@@ -132,9 +132,7 @@ class GroupAppend:
 
 def _refuse_if_full(writer: Writer, legal: list[_Entry]) -> None:
     """Refuse messages if the disk is full, but not the acks of consumer groups."""
-    messages = [
-        entry for entry in legal if any(batch.topic != POP_TOPIC for batch in entry.batches)
-    ]
+    messages = [part for part in legal if any(batch.topic != POP_TOPIC for batch in part.batches)]
     try:
         if messages:
             writer.cleaner.make_room(sum(entry.size for entry in messages))
@@ -219,9 +217,7 @@ class Sender:
         writer = self._engine.writer
         errors = [self._change_of(writer, request.routes) for request in requests]
         legal = [
-            request.batches
-            for request, error in zip(requests, errors, strict=True)
-            if error is None
+            sent.batches for sent, error in zip(requests, errors, strict=True) if error is None
         ]
         self._create_system_topics(writer, [batch for batches in legal for batch in batches])
         appended = iter(self._queue.append_all(writer, legal))

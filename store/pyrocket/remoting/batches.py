@@ -136,9 +136,7 @@ def outgoing_rows(
     order = order_by_queue(queue_ids)
     if order is not None:
         at, body, properties = order.to_numpy(), body.take(order), properties.take(order)
-        queue_ids, flag, delayed, bound = (
-            column[at] for column in (queue_ids, flag, delayed, bound)
-        )
+        queue_ids, flag, delayed, bound = (array[at] for array in (queue_ids, flag, delayed, bound))
     sizes = pc.add(pc.binary_length(body), pc.binary_length(properties)).to_numpy()
     for start, end in _cuts(sizes.astype(np.int64) + _ITEM_BYTES, queue_ids, delayed):
         rows, count = slice(start, end), end - start

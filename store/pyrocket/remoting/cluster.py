@@ -154,9 +154,7 @@ class RocketMQCluster:
             title = f"slave {place} of the broker" if place else "broker"
             known = ConnectionPool(address, self._credentials, f"{title} {name}")
             known.broker_id, self._pools[name, place] = place, known
-        known.slaves = (
-            () if place else [broker_id for broker_id in addresses if broker_id != MASTER]
-        )
+        known.slaves = () if place else [key for key in addresses if key != MASTER]
         return known
 
     def read_at(self, name: str, broker_id: int) -> None:
@@ -168,9 +166,7 @@ class RocketMQCluster:
         if reads and name in self._live:
             last = self._reads_at.get(name, MASTER)
             ids = self._live[name].addresses
-            self.read_at(
-                name, min((broker_id for broker_id in ids if broker_id > last), default=MASTER)
-            )
+            self.read_at(name, min((key for key in ids if key > last), default=MASTER))
         self._live = {other: known for other, known in self._live.items() if other != name}
 
     def ask(

@@ -85,9 +85,7 @@ def _matches(record: Record, request: LookupRequest, offset_ids: dict[str, int])
 
 
 def _locations(topic: str, queue_id: int, records: Sequence[Record]) -> MessageLocations:
-    of_queue = [
-        record for record in records if (record.topic, record.queue_id) == (topic, queue_id)
-    ]
+    of_queue = [row for row in records if (row.topic, row.queue_id) == (topic, queue_id)]
     rows = sorted((record.queue_offset, record.physical_offset, record.size) for record in of_queue)
     return MessageLocations.of(topic, queue_id, *np.array(rows).T)
 

@@ -125,9 +125,7 @@ def holds(
     """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
     filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
     oldest = records_at(filled, ask, group)
-    is_lost = any(
-        record is not None and record.physical_offset <= mark.log_offset for record in oldest
-    )
+    is_lost = any(row is not None and row.physical_offset <= mark.log_offset for row in oldest)
     return False if is_lost else None
 
 

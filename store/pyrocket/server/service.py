@@ -298,8 +298,6 @@ def call_of(
         takes_blocks=method.client_streaming,
         work=work,
         answer=answer,
-        hints={
-            field: wanted[field] for field in request.DESCRIPTOR.fields_by_name if field in wanted
-        },
+        hints={name: wanted[name] for name in request.DESCRIPTOR.fields_by_name if name in wanted},
         has_born_host="born_host" in wanted,
     )

@@ -304,15 +304,11 @@ class _Servers:
             route, known = lookup.route(topic, fresh=True), self.brokers
         return [
             RouteRow(
-                data.broker,
-                address,
-                data.topic.read_queues,
-                data.topic.write_queues,
-                data.topic.perm,
+                own.broker, address, own.topic.read_queues, own.topic.write_queues, own.topic.perm
             )
             for queues, at in ((route.queues, known), (route.gone, {}))
-            for data in queues
-            if (address := at.get(data.broker, "")) or queues is route.gone
+            for own in queues
+            if (address := at.get(own.broker, "")) or queues is route.gone
         ]
 
     def session(self, name: str) -> Session:
@@ -364,15 +360,9 @@ class _RocketMQ:
         with closing(self.cluster):
             routes = self.cluster.routes([topic], _FIRST_ANSWER_S).values()
         return [
-            RouteRow(
-                name,
-                self.brokers.get(name, ""),
-                config.read_queues,
-                config.write_queues,
-                config.perm,
-            )
+            RouteRow(name, self.brokers.get(name, ""), own.read_queues, own.write_queues, own.perm)
             for route in routes
-            for name, config in route.queues.items()
+            for name, own in route.queues.items()
         ]
 
     def close(self) -> None:

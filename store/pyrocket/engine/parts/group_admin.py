@@ -211,9 +211,7 @@ class Groups:
             return self._checked(topic, to, from_minimum=True)
         if isinstance(to, AtTime):
             queues = range(topic.read_queues)
-            return {
-                queue_id: self._reader.offset_by_time(topic, queue_id, to.ms) for queue_id in queues
-            }
+            return {queue: self._reader.offset_by_time(topic, queue, to.ms) for queue in queues}
         ranges = self._reader.offsets(topic).items()
         if to == "earliest":
             return {queue_id: has.minimum for queue_id, has in ranges}

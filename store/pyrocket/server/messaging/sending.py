@@ -289,8 +289,7 @@ class SendCalls:
 
     def _reply(self, sent: Sequence[Sent], results: Sequence[SendResult], now_ms: int) -> Any:
         entries = [
-            self._entry(message, stored, now_ms)
-            for message, stored in zip(sent, results, strict=True)
+            self._entry(item, stored, now_ms) for item, stored in zip(sent, results, strict=True)
         ]
         return new("SendMessageResponse", status=stored_status(results[0].status), entries=entries)
 

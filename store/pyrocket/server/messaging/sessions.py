@@ -187,11 +187,7 @@ class Sessions:
 
     def producers(self, topic: str) -> list[Stream]:
         """Return the streams of the clients that publish to a topic."""
-        return [
-            session.streams[-1]
-            for session in self._all()
-            if session.streams and topic in session.topics
-        ]
+        return [user.streams[-1] for user in self._all() if user.streams and topic in user.topics]
 
     def _all(self) -> list[ClientSession]:
         with self._lock:

@@ -43,10 +43,7 @@ def list_groups(place: GivenPlace, as_json: bool) -> int:
     if as_json:
         sums = sum_by_topic(lags)
         rows = [
-            {
-                "group": name,
-                "topics": [_sum_document(total) for total in sums if total.group == name],
-            }
+            {"group": name, "topics": [_sum_document(row) for row in sums if row.group == name]}
             for name in names
         ]
         show_json({"groups": rows})

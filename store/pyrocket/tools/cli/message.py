@@ -104,10 +104,8 @@ def tail(
             raise click.UsageError("--follow and --where need a store.")
         _show(_newest_of_cut(cut, topic, count, queue), shown_as, as_json=as_json)
     elif follow:
-        for stored in target.messages.follow(
-            topic, count, queue, where, lambda: time.sleep(_POLL_S)
-        ):
-            click.echo((shown_as or message_line)(stored))
+        for new in target.messages.follow(topic, count, queue, where, lambda: time.sleep(_POLL_S)):
+            click.echo((shown_as or message_line)(new))
     else:
         _show(target.messages.newest(topic, count, queue, where), shown_as, as_json=as_json)
     return OK
@@ -292,19 +290,15 @@ def send(
     if delay is not None:
         fields["deliver_at_ms"] = target.now_ms() + delay
     bodies = _bodies(body, file)
-    messages = (
-        _message(content, number, key_separator, fields) for number, content in enumerate(bodies)
-    )
+    messages = (_message(body, number, key_separator, fields) for number, body in enumerate(bodies))
     sent = target.messages.send(messages, create_topic=create_topic)
     with closing(sent), advising(_REMEDIES):
         results = _counted(sent, is_stream=is_stream)
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(result) for result in results]})
         else:
-            for result in results:
-                click.echo(
-                    f"queue={result.queue_id} offset={result.queue_offset} id={result.msg_id}"
-                )
+            for new in results:
+                click.echo(f"queue={new.queue_id} offset={new.queue_offset} id={new.msg_id}")
     return OK
 
 

@@ -152,9 +152,7 @@ def _iso(ms: int) -> str | None:
 def _user_properties(one: StoredMessage) -> dict[str, str]:
     from pyrocket.formats.properties import RESERVED_PROPERTIES
 
-    return {
-        name: value for name, value in one.properties.items() if name not in RESERVED_PROPERTIES
-    }
+    return {name: text for name, text in one.properties.items() if name not in RESERVED_PROPERTIES}
 
 
 def _body(body: bytes) -> dict[str, str]:

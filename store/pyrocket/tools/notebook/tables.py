@@ -130,9 +130,7 @@ def _short(text: str) -> str:
 
 def safe(text: str) -> str:
     """Return the text with all non-printable characters escaped, including line ends."""
-    return "".join(
-        character if character.isprintable() else ascii(character)[1:-1] for character in text
-    )
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _duration(seconds: int) -> str:
@@ -271,9 +269,7 @@ def peek(
         ]
         messages.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
         columns = ("queue", "offset", "stored", "tags", "keys", "properties", "body")
-        return Table(
-            f"Newest messages of {topic}", columns, [_row(message) for message in messages[-n:]]
-        )
+        return Table(f"Newest messages of {topic}", columns, [_row(new) for new in messages[-n:]])
 
 
 @contextmanager

@@ -175,9 +175,7 @@ class _Check:
         self._queues.close()
         self._run.close()
         if first := report.prerequisite:
-            return replace(
-                report, findings=tuple(after(first, finding) for finding in report.findings)
-            )
+            return replace(report, findings=tuple(after(first, fault) for fault in report.findings))
         return report
 
     def _committed(self) -> Mapping[tuple[str, str], OffsetsByQueue]:
