@@ -216,9 +216,7 @@ class Sender:
         """
         writer = self._engine.writer
         errors = [self._change_of(writer, request.routes) for request in requests]
-        legal = [
-            sent.batches for sent, error in zip(requests, errors, strict=True) if error is None
-        ]
+        legal = [own.batches for own, error in zip(requests, errors, strict=True) if error is None]
         self._create_system_topics(writer, [batch for batches in legal for batch in batches])
         appended = iter(self._queue.append_all(writer, legal))
         status = self.flush(writer)
