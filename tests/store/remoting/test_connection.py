@@ -75,7 +75,7 @@ def asked(pool, *calls, seconds=SECONDS):
     return ask(pool, calls or [ASKED], seconds)
 
 
-def test_an_address_that_nobody_serves_is_an_error_that_names_it():
+def test_an_address_without_a_server_is_an_error_that_names_it():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

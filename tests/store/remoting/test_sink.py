@@ -310,7 +310,7 @@ def test_what_is_wrong_is_found_before_anything_is_sent(made, sink_of):
     assert sends(made) == []
 
 
-def test_a_topic_that_nobody_may_write_is_refused(made, sink_of):
+def test_a_topic_that_is_closed_to_senders_is_refused(made, sink_of):
     create(made, "closed", perm=4)
     with pytest.raises(MessageError, match="no queue of the topic 'closed'") as caught:
         sink_of().prepare("closed")

@@ -123,7 +123,7 @@ class PrimaryLink:
         return self.rounds.trouble
 
     def state(self) -> ReplicaState:
-        """Return how far the replica is behind what its primary has told it."""
+        """Return how far the replica is behind the end of the log that its primary last sent."""
         follower, connected = self._follower, self._blocks is not None
         end = follower.durable_end if follower is not None else 0
         lag = max(self._published - end, 0)

@@ -304,8 +304,8 @@ def test_rights_and_tls(primary, path, where, tmp_path):
         ca = pem.read_bytes()
         reader = Credentials(tls=True, ca=ca, access_key="reader", secret_key="12345678")
         assert code_of(link_to(address, where, reader).start) == "PERMISSION_DENIED"
-        nobody = Credentials(tls=True, ca=ca)
-        assert code_of(link_to(address, where, nobody).start) == "UNAUTHENTICATED"
+        anonymous = Credentials(tls=True, ca=ca)
+        assert code_of(link_to(address, where, anonymous).start) == "UNAUTHENTICATED"
         assert code_of(link_to(address, where, Credentials()).start) == "TRANSPORT_FAILED"
         assert not where.exists()
         copier = Credentials(tls=True, ca=ca, access_key="copier", secret_key="87654321")
