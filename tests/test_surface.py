@@ -26,16 +26,20 @@ PAGES = [
     for folder in (".", ".github", "store", "connector", "examples")
     for page in sorted((surface.ROOT / folder).glob("*.md"))
 ]
-PUBLIC = {module: {*surface.offered(module)} for module in surface.PUBLIC}
+
+
+@pytest.fixture(scope="module")
+def public():
+    return {module: {*surface.offered(module)} for module in surface.PUBLIC}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_pages_import_only_public_names(page):
+def test_the_pages_import_only_public_names(page, public):
     imports = re.compile(r"^ *from (py\w*rocket[\w.]*) import (.+)$", re.MULTILINE)
     for module, names in imports.findall(page.read_text()):
         for name in names.strip("( )").split(", "):
-            is_module = f"{module}.{name}" in PUBLIC
-            assert is_module or name in PUBLIC.get(module, ()), f"{page.name}: {module}.{name}"
+            is_module = f"{module}.{name}" in public
+            assert is_module or name in public.get(module, ()), f"{page.name}: {module}.{name}"
 
 
 def messages():
@@ -55,11 +59,11 @@ def names_of(parents):
     return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def test_errors_name_only_public_functions_and_classes():
+def test_errors_name_only_public_functions_and_classes(public):
     defined = names_of(surface.trees().values())
     defined -= names_of(surface.nodes(ast.ClassDef))  # Methods are called on public objects.
-    public = set().union(*PUBLIC.values())
+    names = set().union(*public.values())
     for module, text in messages():
         named = {*re.findall(r"\b(?:[Uu]se|[Ww]ith|[Cc]all) `(\w+)(?:\(|`)", text)} & defined
         named |= {*re.findall(r"\bpyrocket\.([A-Z]\w+)", text)}
-        assert named <= public, f"{module}: {text!r} names {sorted(named - public)}"
+        assert named <= names, f"{module}: {text!r} names {sorted(named - names)}"
