@@ -268,6 +268,7 @@ def given_codes(call, helpers):
     return [(value, kind) for value in given if kind]
 
 
+@cache
 def error_codes():
     """Return code → its error classes, and "a finding"; the code may be passed to a helper."""
     found, helpers = {}, {}

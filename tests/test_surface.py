@@ -12,6 +12,14 @@ OUTLIVING = f"Stored files, scripts or running jobs depend on this. {ACCEPT}"
 NAMES = f"A renamed or removed Python name also gets a line in CHANGELOG.md. {ACCEPT}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget():
+    """The trees of all modules would make the garbage collections of all later tests slower."""
+    yield
+    for known in (surface.trees, surface.every_node, surface.constants, surface.error_codes):
+        known.cache_clear()
+
+
 @pytest.mark.parametrize("kind", surface.KINDS, ids=lambda kind: kind.__name__)
 def test_the_surface_equals_the_golden_files(kind):
     file = surface.GOLDEN / f"{kind.__name__}.txt"
@@ -67,3 +75,15 @@ def test_errors_name_only_public_functions_and_classes(public):
         named = {*re.findall(r"\b(?:[Uu]se|[Ww]ith|[Cc]all) `(\w+)(?:\(|`)", text)} & defined
         named |= {*re.findall(r"\bpyrocket\.([A-Z]\w+)", text)}
         assert named <= names, f"{module}: {text!r} names {sorted(named - names)}"
+
+
+def test_each_code_of_an_error_or_a_finding_has_a_test_that_names_it():
+    used = {
+        code
+        for code, kinds in surface.error_codes().items()
+        if any(not kind.endswith(surface.DEFAULT) for kind in kinds)
+    }
+    tests = "\n".join(path.read_text() for path in (surface.ROOT / "tests").rglob("*.py"))
+    named = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", tests))
+    assert len(used) > 100
+    assert used - named == set()
