@@ -21,7 +21,7 @@ from crash.session import CONFIG, Session
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import STATE_FORMAT
 
-SHARES = [pytest.param(0.04, 0 if os.environ.get("PYROCKET_EXPLORE") else 3, id="few")]
+SHARES = [pytest.param(0.02, 0 if os.environ.get("PYROCKET_EXPLORE") else 3, id="few")]
 """The share of a scenario's crash points that is checked, and the minimum number. Every run checks
 the same few, with PYROCKET_EXPLORE others; `-m heavy` checks most or all.
 """
