@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from pyrocket.values.admin import TopicConfig
 
+PRIMARY = 0
+"""The id of a primary broker; replicas have larger ids."""
+
 
 @dataclass(frozen=True)
 class TopicData(TopicConfig):
