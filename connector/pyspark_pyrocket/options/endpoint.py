@@ -8,14 +8,18 @@ from pyrocket import Credentials, read_credentials
 
 from pyspark_pyrocket.options.option import (
     ALL,
+    READS,
     SERVERS,
     TEXT,
     Kind,
     Option,
     boolean,
+    choice,
     duration,
     invalid,
 )
+
+PRIMARY, REPLICA, ANY = "primary", "replica", "any"
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
@@ -66,6 +70,7 @@ class Endpoint:
     addresses: the addresses of one broker, in the order in which they are tried, or those of name
         servers.
     name_servers, broker_addresses: those of a cluster of RocketMQ.
+    read_from: PRIMARY, REPLICA or ANY.
     timeout_ms: the timeout of one call, including its retries.
     ca, secret_key_file: paths on each machine.
     """
@@ -121,6 +126,16 @@ class Endpoint:
         "With `endpoint.tls`: a PEM file, on every machine, with the trusted CA certificates.",
         default="the system's certificates",
         targets=SERVERS,
+    ).field()
+    read_from: str = Option(
+        "readFrom",
+        READS,
+        choice(PRIMARY, REPLICA, ANY),
+        "With name servers: where tasks read the messages of topics. `replica`: at a replica of "
+        "their broker, which is awaited for `endpoint.timeout` until it has them. `any`: at a "
+        "replica that has them already, otherwise at the primary. Offsets, look-ups and views "
+        "always come from the primary.",
+        targets=("endpoint",),
     ).field()
     server_name: str = Option(
         "endpoint.serverName",
