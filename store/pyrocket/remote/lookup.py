@@ -16,7 +16,7 @@ from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remote.connection import Connection
-from pyrocket.values.routes import PRIMARY, BrokerData, Route
+from pyrocket.values.routes import BrokerData, Route, primaries
 from pyrocket.wire.channel import NAME_SERVER, method_of
 from pyrocket.wire.errors import call_error
 from pyrocket.wire.messages import fill, value_of
@@ -188,11 +188,6 @@ def is_broker(greet: Callable[[], object]) -> bool:
             raise
         return False
     return True
-
-
-def primaries(brokers: Mapping[str, Mapping[int, str]]) -> dict[str, str]:
-    """Return the addresses of the primaries by name, given those of all brokers by name and id."""
-    return {name: by_id[PRIMARY] for name, by_id in brokers.items() if PRIMARY in by_id}
 
 
 def live_brokers(addresses: Sequence[str], credentials: Credentials) -> dict[str, dict[int, str]]:

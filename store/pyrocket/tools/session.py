@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrocket.errors import (
     OptionError,
@@ -20,6 +21,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
+from pyrocket.values.routes import primaries
 
 if TYPE_CHECKING:
     from pyrocket.base.credentials import Credentials
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyrocket.values.admin import TopicConfig
 
 _FIRST_ANSWER_S = 5.0
+_Known = TypeVar("_Known")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +246,7 @@ def brokers_at(place: Place) -> dict[str, Mapping[int, str]]:
     """
     servers = _servers(place)
     servers.close()
-    return {name: by_id for name, by_id in servers.by_id.items() if place.broker in ("", name)}
+    return _named(place, servers.by_id)
 
 
 def routes_at(place: Place, topic: str) -> "list[RouteRow]":
@@ -279,16 +282,18 @@ class _Servers:
         addresses, credentials: How the servers are reached.
         broker: A session at the broker; None for name servers.
         by_id: The addresses of the live brokers by name and id.
-        brokers: Those of the primaries by name, or of the one that the place names.
     """
+
+    by_id: Mapping[str, Mapping[int, str]]
 
     def __init__(self, place: Place) -> None:
         """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
+        self._place = place
         self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
         self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
-            self.brokers = {self.broker.hello.broker: place.endpoint}
-            if place.broker not in ("", *self.brokers):
+            self.by_id = {self.broker.hello.broker: {0: place.endpoint}}
+            if place.broker not in ("", *self.by_id):
                 self.broker.close()
                 raise OptionError(
                     f"the broker at {place.endpoint} is {self.broker.hello.broker}, not"
@@ -296,12 +301,15 @@ class _Servers:
                     remedy="Use the address of that broker, or of a name server that knows it.",
                     code="BROKER_UNKNOWN",
                 )
-            self.by_id = {name: {0: at} for name, at in self.brokers.items()}
         else:
-            from pyrocket.remote.lookup import live_brokers, primaries
+            from pyrocket.remote.lookup import live_brokers
 
             self.by_id = live_brokers(self.addresses, self.credentials)
-            self.brokers = _named(place, primaries(self.by_id))
+
+    @cached_property
+    def brokers(self) -> dict[str, str]:
+        """The addresses of the primaries by name, or of the one that the place names."""
+        return _named(self._place, primaries(self.by_id))
 
     def routes(self, topic: str) -> list[RouteRow]:
         """Return the queues of a topic at each broker, also at those that are gone."""
@@ -390,7 +398,7 @@ def cluster_at(place: Place) -> "RocketMQCluster":
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 
-def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
+def _named(place: Place, known: Mapping[str, _Known]) -> dict[str, _Known]:
     """Return the live brokers, or the one that the place names. Raises OptionError."""
     if not known or place.broker not in ("", *known):
         wanted = f"broker {place.broker!r}" if place.broker else "live broker"
@@ -399,7 +407,7 @@ def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
             remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
             code="BROKER_UNKNOWN",
         )
-    return {place.broker: known[place.broker]} if place.broker else known
+    return {place.broker: known[place.broker]} if place.broker else dict(known)
 
 
 def _addresses_of(place: Place) -> list[str]:

@@ -78,6 +78,11 @@ class Route:
     gone: list[QueueData] = field(default_factory=list)
 
 
+def primaries(brokers: Mapping[str, Mapping[int, str]]) -> dict[str, str]:
+    """Return the addresses of the primaries by name, given those of all brokers by name and id."""
+    return {name: by_id[PRIMARY] for name, by_id in brokers.items() if PRIMARY in by_id}
+
+
 class TopicSettings(NamedTuple):
     """The settings of a topic by broker.
 
