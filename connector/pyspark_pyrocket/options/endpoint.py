@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, fields
 
 from pyrocket import Credentials, read_credentials
+from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.option import (
     ALL,
@@ -170,6 +171,10 @@ class Endpoint:
         targets=SERVERS,
     ).field()
 
+    def __post_init__(self) -> None:
+        if self.read_from != PRIMARY and not self.addresses:
+            raise read_from_refused("'endpoint' is not given")
+
     def patience(self, *, waits: bool) -> float:
         """Return how many seconds servers are awaited that this process has never reached."""
         seconds = self.timeout_ms / 1000
@@ -192,6 +197,16 @@ class Endpoint:
         shown = {field.name: getattr(self, field.name) for field in fields(self)}
         shown["secret_key"] = "***" if self.secret_key else ""
         return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def read_from_refused(reason: str) -> OptionError:
+    """Return the error of an option `readFrom` for which there are no replicas to choose from."""
+    return OptionError(
+        f"Option 'readFrom' needs name servers of pyrocket, but {reason}.",
+        remedy="Use a name server as 'endpoint', or omit 'readFrom'. A replica as 'endpoint' is the"
+        " only broker that is read.",
+        code="OPTION_UNSUPPORTED",
+    )
 
 
 NO_ENDPOINT = Endpoint()

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyrocket import RouteLookup, StoreConfig, is_broker, live_brokers
-from pyrocket.errors import OptionError, StoreNotSharedError, TransportError
+from pyrocket.errors import StoreNotSharedError, TransportError
 
-from pyspark_pyrocket.options.endpoint import PRIMARY, REPLICA, Endpoint
+from pyspark_pyrocket.options.endpoint import PRIMARY, REPLICA, Endpoint, read_from_refused
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
 from pyspark_pyrocket.transport.endpoint import (
     EndpointSink,
@@ -37,19 +37,13 @@ def server_target(endpoint: Endpoint, *, waits: bool = False) -> "EndpointTarget
     distinguishes.
 
     With `waits`, wait for servers that have never been reached for as long as for those that
-    restart. Raises TransportError, UnsupportedError, and
-    OptionError if the addresses of name servers are needed.
+    restart. Raises TransportError, UnsupportedError, OptionError.
     """
     key = os.getpid(), endpoint
     if key not in _kinds:
         _kinds[key] = _are_name_servers(EndpointTarget(endpoint, waits=waits))
     if endpoint.read_from != PRIMARY and not _kinds[key]:
-        raise OptionError(
-            f"Option 'readFrom' needs name servers, but {endpoint.addresses[0]} is a broker.",
-            remedy="Use the address of a name server, or omit 'readFrom': a replica's address as"
-            " 'endpoint' reads only there.",
-            code="OPTION_UNSUPPORTED",
-        )
+        raise read_from_refused(f"{endpoint.addresses[0]} is a broker")
     return (ClusterTarget if _kinds[key] else EndpointTarget)(endpoint, waits=waits)
 
 
@@ -195,11 +189,11 @@ class _Directory:
             time.sleep(_PAUSE_S)
 
     def _missing(self, name: str) -> TransportError | None:
-        """Return the error if a broker, or any with an empty name, or a replica is missing."""
+        """Return the error if a broker, by default any, or a replica that is needed is missing."""
         place = f"The name server at {','.join(self._endpoint.addresses)}"
         if not self._known or (name and name not in self._known):
             return TransportError(
-                f"{place} knows {f'no broker {name}'.rstrip()}.",
+                f"{place} knows no broker {name}".rstrip() + ".",
                 remedy="Start the broker with this name server (--nameserver). If it has left"
                 " the cluster for good, name it in the option removedBrokers.",
                 repeat_is_safe=True,

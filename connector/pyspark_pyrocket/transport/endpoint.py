@@ -106,12 +106,13 @@ class EndpointTarget:
             replica, failure = self._replica(), None
             try:
                 source = replica.open_source()
-                if self._has(source, ranges):
+                if source.client.connection.address not in self.replicas:
+                    replica.close_source()  # It is at the primary now: the next task tries again.
+                elif self._has(source, ranges):
                     return source
             except TransportError as error:
                 failure = error
             if self.endpoint.read_from == ANY:
-                replica.close_source()
                 break
             if time.monotonic() > end:
                 what = "has no replica that can be reached and has the planned messages"
@@ -121,22 +122,20 @@ class EndpointTarget:
 
     def _replica(self) -> "EndpointTarget":
         """Return the target of a replica; with ANY, a read that it ends goes on at the primary."""
-        address, timeout_ms = random.choice(self.replicas), self.endpoint.timeout_ms
-        if self.endpoint.read_from == ANY:
-            place = replace(self.endpoint, addresses=(address, *self.endpoint.addresses))
-        else:
-            # Spark's next attempt may read another replica.
-            timeout_ms = min(timeout_ms, _REPLICA_TIMEOUT_MS)
-            place = replace(self.endpoint, addresses=(address,), timeout_ms=timeout_ms)
+        address, place = random.choice(self.replicas), self.endpoint
+        if place.read_from == ANY:
+            place = replace(place, addresses=(address, *place.addresses))
+        else:  # The next attempt, here or of Spark, may be at another replica.
+            timeout_ms = min(place.timeout_ms, _REPLICA_TIMEOUT_MS)
+            place = replace(place, addresses=(address,), timeout_ms=timeout_ms)
         return replace(self, endpoint=place, replicas=())
 
     def _has(self, source: "EndpointSource", ranges: Sequence[QueueRange]) -> bool:
-        """Whether a source is that of a replica that has all messages of these ranges."""
+        """Whether the source of a replica has all messages of these ranges."""
         bounds = source.queue_bounds({part.queue for part in ranges})
         has_all = all(part.end <= bounds[part.queue].maximum for part in ranges)
         # In an earlier epoch, it may have messages that the primary has lost since then.
-        has_same = source.hello.epoch >= self.epoch
-        return has_all and has_same and source.client.connection.address in self.replicas
+        return has_all and source.hello.epoch >= self.epoch
 
     def find_source(self) -> "EndpointSource":
         """Return `open_source()`: a broker always has a store."""
@@ -222,14 +221,8 @@ class EndpointSource(RemoteSource):
 
     @property
     def target(self) -> EndpointTarget:
-        epoch = self.hello.epoch if self.replicas else 0
-        return EndpointTarget(
-            self._endpoint,
-            self.store_id,
-            broker=self._broker,
-            replicas=self.replicas,
-            epoch=epoch,
-        )
+        opened = EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
+        return replace(opened, replicas=self.replicas, epoch=self.hello.epoch)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
         return {self.hello.broker: self}

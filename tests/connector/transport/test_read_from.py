@@ -185,3 +185,6 @@ def test_a_broker_has_no_replicas_without_name_servers(pair):
     with pytest.raises(OptionError, match="needs name servers") as info:
         server_target(Endpoint(addresses=(pair.addresses[1],), read_from="any"))
     assert info.value.code == "OPTION_UNSUPPORTED"
+    for target in ({"path": "/store"}, {"namesrv": "h:1"}):
+        with pytest.raises(OptionError, match="needs name servers"):
+            ReadOptions.parse(Request({**target, "topic": "t", "readFrom": "any"}, "/"))
