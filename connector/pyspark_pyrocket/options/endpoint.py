@@ -5,17 +5,22 @@ import re
 from dataclasses import dataclass, fields
 
 from pyrocket import Credentials, read_credentials
+from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.option import (
     ALL,
+    READS,
     SERVERS,
     TEXT,
     Kind,
     Option,
     boolean,
+    choice,
     duration,
     invalid,
 )
+
+PRIMARY, REPLICA, ANY = "primary", "replica", "any"
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
@@ -66,6 +71,7 @@ class Endpoint:
     addresses: the addresses of one broker, in the order in which they are tried, or those of name
         servers.
     name_servers, broker_addresses: those of a cluster of RocketMQ.
+    read_from: PRIMARY, REPLICA or ANY.
     timeout_ms: the timeout of one call, including its retries.
     ca, secret_key_file: paths on each machine.
     """
@@ -122,6 +128,16 @@ class Endpoint:
         default="the system's certificates",
         targets=SERVERS,
     ).field()
+    read_from: str = Option(
+        "readFrom",
+        READS,
+        choice(PRIMARY, REPLICA, ANY),
+        "With name servers: where tasks read the messages of topics. `replica`: at a replica of "
+        "their broker, which is awaited for `endpoint.timeout` until it has them. `any`: at a "
+        "replica that has them already, otherwise at the primary. Offsets, look-ups and views "
+        "always come from the primary.",
+        targets=("endpoint",),
+    ).field()
     server_name: str = Option(
         "endpoint.serverName",
         ALL,
@@ -155,6 +171,10 @@ class Endpoint:
         targets=SERVERS,
     ).field()
 
+    def __post_init__(self) -> None:
+        if self.read_from != PRIMARY and not self.addresses:
+            raise read_from_refused("'endpoint' is not given")
+
     def patience(self, *, waits: bool) -> float:
         """Return how many seconds servers are awaited that this process has never reached."""
         seconds = self.timeout_ms / 1000
@@ -177,6 +197,16 @@ class Endpoint:
         shown = {field.name: getattr(self, field.name) for field in fields(self)}
         shown["secret_key"] = "***" if self.secret_key else ""
         return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def read_from_refused(reason: str) -> OptionError:
+    """Return the error of an option `readFrom` for which there are no replicas to choose from."""
+    return OptionError(
+        f"Option 'readFrom' needs name servers of pyrocket, but {reason}.",
+        remedy="Use a name server as 'endpoint', or omit 'readFrom'. A replica as 'endpoint' is the"
+        " only broker that is read.",
+        code="OPTION_UNSUPPORTED",
+    )
 
 
 NO_ENDPOINT = Endpoint()

@@ -119,11 +119,14 @@ def rows_of(
     partition: ReadPartition, names: tuple[str, ...], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield these columns of the rows of one task, before the projection."""
-    source, work = partition.target.open_source(), partition.work
+    target, work = partition.target, partition.work
     columns = Columns(names, options.selection.where, options.verify_crc)
     if isinstance(work, Ranges):
-        yield from _read_ranges(source, work.ranges, columns, options.loss, options.selection)
-    elif isinstance(work, Locations):
+        reader = target.open_reader(work.ranges)
+        yield from _read_ranges(reader, work.ranges, columns, options.loss, options.selection)
+        return
+    source = target.open_source()
+    if isinstance(work, Locations):
         for located in work.locations:
             scan = partial(columns.of_locations, source)
             yield from read_locations(source, located, options.loss, scan)

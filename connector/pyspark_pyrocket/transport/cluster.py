@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pyrocket import RouteLookup, StoreConfig, is_broker, live_brokers
 from pyrocket.errors import StoreNotSharedError, TransportError
 
-from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.options.endpoint import PRIMARY, REPLICA, Endpoint, read_from_refused
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
 from pyspark_pyrocket.transport.endpoint import (
     EndpointSink,
     EndpointSource,
     EndpointTarget,
+    no_replica,
 )
 from pyspark_pyrocket.transport.interface import Capability
 
@@ -36,11 +37,13 @@ def server_target(endpoint: Endpoint, *, waits: bool = False) -> "EndpointTarget
     distinguishes.
 
     With `waits`, wait for servers that have never been reached for as long as for those that
-    restart. Raises TransportError and UnsupportedError.
+    restart. Raises TransportError, UnsupportedError, OptionError.
     """
     key = os.getpid(), endpoint
     if key not in _kinds:
         _kinds[key] = _are_name_servers(EndpointTarget(endpoint, waits=waits))
+    if endpoint.read_from != PRIMARY and not _kinds[key]:
+        raise read_from_refused(f"{endpoint.addresses[0]} is a broker")
     return (ClusterTarget if _kinds[key] else EndpointTarget)(endpoint, waits=waits)
 
 
@@ -153,16 +156,15 @@ class _Directory:
     def current(self, seconds: float) -> Mapping[str, EndpointTarget]:
         """Return the live brokers by name; wait until there is one.
 
-        While no name server answers, the last known brokers are returned. Raises TransportError.
+        While no name server answers, the last known brokers are returned. Raises TransportError,
+        also (REPLICA_UNAVAILABLE) if only replicas are read and a broker has none.
         """
-        if not self._known or self._is_old():
-            self._wait_for(lambda: bool(self._known), seconds, "no broker")
+        self._wait_for("", seconds)
         return self._known
 
     def find(self, name: str, seconds: float) -> EndpointTarget:
         """Return a broker, also one that has just started. Raises TransportError."""
-        if name not in self._known or self._is_old():
-            self._wait_for(lambda: name in self._known, seconds, f"no broker {name}")
+        self._wait_for(name, seconds)
         return self._known[name]
 
     def close(self) -> None:
@@ -174,33 +176,50 @@ class _Directory:
     def _is_old(self) -> bool:
         return time.monotonic() - self._asked_s > REFRESH_S
 
-    def _wait_for(self, holds: Callable[[], bool], seconds: float, missing: str) -> None:
+    def _wait_for(self, name: str, seconds: float) -> None:
+        if not self._is_old() and self._missing(name) is None:
+            return
         end = time.monotonic() + seconds
         while True:
             failure = self._refresh()
-            if holds():
+            if (missing := self._missing(name)) is None:
                 return
             if time.monotonic() > end:
-                raise failure or TransportError(
-                    f"The name server at {','.join(self._endpoint.addresses)} knows {missing}.",
-                    remedy="Start the broker with this name server (--nameserver). If it has left"
-                    " the cluster for good, name it in the option removedBrokers.",
-                    repeat_is_safe=True,
-                )
+                raise failure or missing
             time.sleep(_PAUSE_S)
+
+    def _missing(self, name: str) -> TransportError | None:
+        """Return the error if a broker, by default any, or a replica that is needed is missing."""
+        place = f"The name server at {','.join(self._endpoint.addresses)}"
+        if not self._known or (name and name not in self._known):
+            return TransportError(
+                f"{place} knows no broker {name}".rstrip() + ".",
+                remedy="Start the broker with this name server (--nameserver). If it has left"
+                " the cluster for good, name it in the option removedBrokers.",
+                repeat_is_safe=True,
+            )
+        alone = [broker for broker, target in self._known.items() if not target.replicas]
+        if self._endpoint.read_from == REPLICA and alone:
+            return no_replica(f"{place} knows no replica of {alone[0]}.")
+        return None
 
     def _refresh(self) -> TransportError | None:
         try:
-            brokers = self._lookup.brokers()
+            brokers = self._lookup.all_brokers()
         except TransportError as error:
             return error
         finally:
             self._asked_s = time.monotonic()
+        reads_replicas = self._endpoint.read_from != PRIMARY
         self._known = {
             name: EndpointTarget(
-                replace(self._endpoint, addresses=(address,)), waits=True, broker=name
+                replace(self._endpoint, addresses=(by_id[0],)),
+                waits=True,
+                broker=name,
+                replicas=tuple(at for key, at in by_id.items() if key and reads_replicas),
             )
-            for name, address in sorted(brokers.items())
+            for name, by_id in sorted(brokers.items())
+            if 0 in by_id  # The primary, without which nothing can be planned.
         }
         self._used.update(self._known.values())
         return None

@@ -5,13 +5,16 @@ connections nor the thread that follows versions survive a fork: each process op
 """
 
 import os
+import random
 import socket
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pyrocket import (
     Client,
     Connection,
+    QueueRange,
     RemoteSink,
     RemoteSource,
     StoreConfig,
@@ -20,8 +23,11 @@ from pyrocket import (
 )
 from pyrocket.errors import StoreNotSharedError, TransportError
 
-from pyspark_pyrocket.options.endpoint import Endpoint
+from pyspark_pyrocket.options.endpoint import ANY, Endpoint
 from pyspark_pyrocket.transport.interface import Capability
+
+_PAUSE_S = 0.05
+_REPLICA_TIMEOUT_MS = 5000
 
 _open: dict[tuple[int, Endpoint, str], "EndpointSource"] = {}
 """Process, addresses and name of the broker → its source."""
@@ -38,12 +44,16 @@ class EndpointTarget:
         waits: Whether a process that has not yet reached the broker waits for it as long as for a
             broker that restarts. Otherwise a wrong address is reported soon.
         broker: The name of the only broker that this target opens; empty for any broker.
+        replicas: The addresses of its replicas, if tasks read them.
+        epoch: In a task, the epoch of the broker's log when the task was planned.
     """
 
     endpoint: Endpoint
     store_id: str | None = None
     waits: bool = False
     broker: str = ""
+    replicas: tuple[str, ...] = ()
+    epoch: int = 0
 
     directory = None
 
@@ -84,6 +94,49 @@ class EndpointTarget:
         source.greet_if_new()
         return self._checked(source)
 
+    def open_reader(self, ranges: Sequence[QueueRange]) -> "EndpointSource":
+        """Return the source at which a task reads these ranges, which are planned at the primary.
+
+        Without replicas, it is `open_source()`. A replica may be behind, so that it is read only if
+        it has all the messages. Otherwise the primary is read with ANY, and a replica is awaited
+        with REPLICA, for at most the timeout. Raises TransportError (REPLICA_UNAVAILABLE).
+        """
+        end = time.monotonic() + self.endpoint.timeout_ms / 1000
+        while self.replicas:
+            replica, failure = self._replica(), None
+            try:
+                source = replica.open_source()
+                if source.client.connection.address not in self.replicas:
+                    replica.close_source()  # It is at the primary now: the next task tries again.
+                elif self._has(source, ranges):
+                    return source
+            except TransportError as error:
+                failure = error
+            if self.endpoint.read_from == ANY:
+                break
+            if time.monotonic() > end:
+                what = "has no replica that can be reached and has the planned messages"
+                raise no_replica(f"{self.describe()} {what}.") from failure
+            time.sleep(_PAUSE_S)
+        return self.open_source()
+
+    def _replica(self) -> "EndpointTarget":
+        """Return the target of a replica; with ANY, a read that it ends goes on at the primary."""
+        address, place = random.choice(self.replicas), self.endpoint
+        if place.read_from == ANY:
+            place = replace(place, addresses=(address, *place.addresses))
+        else:  # The next attempt, here or of Spark, may be at another replica.
+            timeout_ms = min(place.timeout_ms, _REPLICA_TIMEOUT_MS)
+            place = replace(place, addresses=(address,), timeout_ms=timeout_ms)
+        return replace(self, endpoint=place, replicas=())
+
+    def _has(self, source: "EndpointSource", ranges: Sequence[QueueRange]) -> bool:
+        """Whether the source of a replica has all messages of these ranges."""
+        bounds = source.queue_bounds({part.queue for part in ranges})
+        has_all = all(part.end <= bounds[part.queue].maximum for part in ranges)
+        # In an earlier epoch, it may have messages that the primary has lost since then.
+        return has_all and source.hello.epoch >= self.epoch
+
     def find_source(self) -> "EndpointSource":
         """Return `open_source()`: a broker always has a store."""
         return self.open_source()
@@ -115,6 +168,7 @@ class EndpointTarget:
         """Return the source. Raises TransportError if it is connected to another broker, and
         StoreNotSharedError if a task is connected to another store.
         """
+        source.replicas = self.replicas
         if self.broker and source.hello.broker != self.broker:
             raise TransportError(
                 f"The broker at {','.join(self.endpoint.addresses)} is {source.hello.broker}, not"
@@ -136,6 +190,17 @@ class EndpointTarget:
         )
 
 
+def no_replica(message: str) -> TransportError:
+    """Return the error of a query that reads only replicas."""
+    return TransportError(
+        message,
+        remedy="Start a replica with the name servers (pyrocket broker DIR --replica-of ADDRESS"
+        " --nameserver ADDRESS), or use readFrom=any.",
+        repeat_is_safe=True,
+        code="REPLICA_UNAVAILABLE",
+    )
+
+
 class EndpointSource(RemoteSource):
     """A connection to a broker, for reading."""
 
@@ -144,6 +209,7 @@ class EndpointSource(RemoteSource):
     ) -> None:
         super().__init__(client, watch)
         self._endpoint, self._broker = endpoint, broker
+        self.replicas: tuple[str, ...] = ()
         self._greeted: object | None = None
 
     def greet_if_new(self) -> None:
@@ -155,7 +221,8 @@ class EndpointSource(RemoteSource):
 
     @property
     def target(self) -> EndpointTarget:
-        return EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
+        opened = EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
+        return replace(opened, replicas=self.replicas, epoch=self.hello.epoch)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
         return {self.hello.broker: self}

@@ -170,6 +170,9 @@ class BrokerTarget(Target, Protocol):
     def open_source(self) -> "BrokerSource":
         """Return the source that this process keeps open for all callers."""
 
+    def open_reader(self, ranges: Sequence[QueueRange]) -> "BrokerSource":
+        """Return `open_source()`, or the source of a replica that has all messages of ranges."""
+
 
 class MessageSource(SourceCalls, Protocol):
     """Reads the queues of one broker or of several, and commits for consumer groups."""

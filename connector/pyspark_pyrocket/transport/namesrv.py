@@ -7,11 +7,12 @@ clusters. Routes, connections and what sources remember stay open, for each proc
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import NoReturn
 
 from pyrocket import (
+    QueueRange,
     RocketMQCluster,
     RocketMQSink,
     RocketMQSource,
@@ -198,6 +199,10 @@ class NamesrvBrokerTarget(_Named):
 
     def open_source(self) -> "NamesrvBrokerSource":
         return self.source_in(cluster_of(self.endpoint))
+
+    def open_reader(self, ranges: Sequence[QueueRange]) -> "NamesrvBrokerSource":
+        """Return `open_source()`, which reads at slaves as brokers suggest."""
+        return self.open_source()
 
     def find_source(self) -> "NamesrvBrokerSource":
         return self.open_source()

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyrocket import (
     AppendResult,
     Published,
+    QueueRange,
     ReadPlan,
     Retention,
     SinkBatch,
@@ -87,6 +88,9 @@ class PathTarget:
     def open_source(self) -> "PathSource":
         """Return the store opened for reading; costs two stats if it is open already."""
         return self._checked(lambda: _shared_source(self.path))
+
+    def open_reader(self, ranges: Sequence[QueueRange]) -> "PathSource":
+        return self.open_source()
 
     def find_source(self) -> "PathSource | None":
         try:

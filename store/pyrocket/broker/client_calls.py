@@ -21,7 +21,7 @@ from pyrocket.services.transactions.check_service import CheckTarget
 from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.store import sender_of
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.consuming import Locked, Pull, RawPulled, Subscription
+from pyrocket.values.consuming import Locked
 from pyrocket.values.message import Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
@@ -46,7 +46,7 @@ class ClientCalls:
             "GroupMembers": self.group_members,
             "CheckFilter": consumers.check_filter,
             "UnlockQueues": consumers.unlock,
-            "PullQueue": self.pull_queue,
+            "PullQueue": consumers.pulls.pull_queue,
             "CommittedOffset": consumers.committed,
         }
         writes: Answers = {
@@ -128,19 +128,6 @@ class ClientCalls:
         """Lock queues; see `Consumers.lock`."""
         granted = self._consumers.lock(group, client_id, queues)
         return Locked([*granted], [queue for queue in granted if granted[queue]])
-
-    def pull_queue(
-        self,
-        queue: MessageQueue,
-        group: str,
-        offset: int,
-        subscription: Subscription,
-        max_messages: int,
-        hold_ms: int,
-    ) -> RawPulled:
-        """Return messages without waiting for new ones; see `Pulls.pull`."""
-        request = Pull(queue, group, offset, subscription, max_messages)
-        return self._consumers.pulls.pull(request)
 
     def watch(
         self,

@@ -94,6 +94,11 @@ class Engine:
             raise self._refusal()
         return self._writer
 
+    @property
+    def structure(self) -> int:
+        """The version of the set of topics and files; see `Writer.structure`."""
+        return self._writer.structure if self._writer else self.reader.position().structure
+
     def create_topics(self, wanted: Sequence[TopicConfig]) -> list[TopicConfig]:
         """Create the missing topics and return all. Requires the write lock."""
         made, there = self.topics.create(wanted)

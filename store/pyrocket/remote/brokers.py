@@ -13,7 +13,7 @@ from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.routes import Route, TopicSettings
+from pyrocket.values.routes import PRIMARY, Route, TopicSettings
 from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.messages import value_of
 
@@ -178,7 +178,7 @@ class RemoteBrokers:
             for name in forgotten.keys() & registered:
                 self._remember(topic, name, None)
         for broker in route.brokers:
-            self._locate(broker.name, broker.addresses[min(broker.addresses)])
+            self._locate(broker.name, broker.addresses[PRIMARY])
         for queues in (*route.gone, *route.queues):
             self._remember(topic, queues.broker, queues.topic)
         live = {queues.broker: queues.topic for queues in route.queues}

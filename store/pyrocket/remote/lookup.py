@@ -16,7 +16,7 @@ from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remote.connection import Connection
-from pyrocket.values.routes import BrokerData, Route
+from pyrocket.values.routes import BrokerData, Route, primaries
 from pyrocket.wire.channel import NAME_SERVER, method_of
 from pyrocket.wire.errors import call_error
 from pyrocket.wire.messages import fill, value_of
@@ -119,14 +119,16 @@ class RouteLookup:
             return route
 
     def brokers(self) -> dict[str, str]:
-        """Return the addresses of the live brokers by name.
+        """Return the addresses of the live primaries by name; see `all_brokers`."""
+        return primaries(self.all_brokers())
 
-        If several brokers share a name, the address is that of the lowest id. Asks on each call.
-        Raises TransportError, and the errors that a name server reports.
+    def all_brokers(self) -> dict[str, dict[int, str]]:
+        """Return the addresses of the live brokers by name and id.
+
+        Asks on each call. Raises TransportError, and the errors that a name server reports.
         """
         with self._lock:
-            brokers = self._ask("Brokers", list[BrokerData])
-            return {broker.name: min(broker.addresses.items())[1] for broker in brokers}
+            return {data.name: data.addresses for data in self._ask("Brokers", list[BrokerData])}
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""
@@ -188,14 +190,14 @@ def is_broker(greet: Callable[[], object]) -> bool:
     return True
 
 
-def live_brokers(addresses: Sequence[str], credentials: Credentials) -> dict[str, str]:
-    """Return the addresses of the live brokers by name, as name servers know them.
+def live_brokers(addresses: Sequence[str], credentials: Credentials) -> dict[str, dict[int, str]]:
+    """Return the addresses of the live brokers by name and id, as name servers know them.
 
     Raises UnsupportedError (PROTOCOL_UNKNOWN) for addresses of other servers, TransportError.
     """
     with closing(RouteLookup(addresses, credentials)) as lookup:
         try:
-            return lookup.brokers()
+            return lookup.all_brokers()
         except UnsupportedError:
             raise UnsupportedError(
                 f"The gRPC server at {','.join(addresses)} is neither a pyrocket broker nor a name"

@@ -124,7 +124,7 @@ class Consumption:
 
     def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; the topic table is read only if topics have been created or deleted."""
-        structure = self._engine.writer.structure
+        structure = self._engine.structure
         if self._topics[0] != structure:
             self._topics = structure, self._reader.topics.all()
         return self._topics[1].get(name)

@@ -6,12 +6,13 @@ commands and notebooks do not distinguish between them. `open_session` opens one
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrocket.errors import (
     OptionError,
@@ -20,6 +21,7 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
+from pyrocket.values.routes import primaries
 
 if TYPE_CHECKING:
     from pyrocket.base.credentials import Credentials
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from pyrocket.remote.source import RemoteSource
     from pyrocket.remoting.cluster import RocketMQCluster
     from pyrocket.store import Store
+    from pyrocket.values.admin import TopicConfig
 
 _FIRST_ANSWER_S = 5.0
+_Known = TypeVar("_Known")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +126,17 @@ class Session:
 
 @dataclass(frozen=True)
 class RouteRow:
-    """The queues of a topic at one broker; the address of a broker that is gone is empty."""
+    """The queues of a topic at one broker, and the addresses of its replicas.
+
+    The address of a broker that is gone is empty.
+    """
 
     broker: str
     address: str
     read_queues: int
     write_queues: int
     perm: int
+    replicas: Sequence[str] = ()
 
 
 ENVIRONMENT = {
@@ -229,14 +237,16 @@ def connect(place: Place) -> Session:
     return servers.session(name)
 
 
-def brokers_at(place: Place) -> dict[str, str]:
-    """Return the addresses of the live brokers by name: those of name servers, or the broker's own.
+def brokers_at(place: Place) -> dict[str, Mapping[int, str]]:
+    """Return the addresses of the live brokers by name and id: replicas have ids above 0.
+
+    They are those of name servers, or the broker's own.
 
     Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError.
     """
     servers = _servers(place)
     servers.close()
-    return servers.brokers
+    return _named(place, servers.by_id)
 
 
 def routes_at(place: Place, topic: str) -> "list[RouteRow]":
@@ -271,16 +281,19 @@ class _Servers:
     Attributes:
         addresses, credentials: How the servers are reached.
         broker: A session at the broker; None for name servers.
-        brokers: The addresses of the live brokers by name, or of the one that the place names.
+        by_id: The addresses of the live brokers by name and id.
     """
+
+    by_id: Mapping[str, Mapping[int, str]]
 
     def __init__(self, place: Place) -> None:
         """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
+        self._place = place
         self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
         self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
-            self.brokers = {self.broker.hello.broker: place.endpoint}
-            if place.broker not in ("", *self.brokers):
+            self.by_id = {self.broker.hello.broker: {0: place.endpoint}}
+            if place.broker not in ("", *self.by_id):
                 self.broker.close()
                 raise OptionError(
                     f"the broker at {place.endpoint} is {self.broker.hello.broker}, not"
@@ -289,27 +302,24 @@ class _Servers:
                     code="BROKER_UNKNOWN",
                 )
         else:
-            self.brokers = self._known(place)
+            from pyrocket.remote.lookup import live_brokers
 
-    def _known(self, place: Place) -> dict[str, str]:
-        from pyrocket.remote.lookup import live_brokers
+            self.by_id = live_brokers(self.addresses, self.credentials)
 
-        return _named(place, live_brokers(self.addresses, self.credentials))
+    @cached_property
+    def brokers(self) -> dict[str, str]:
+        """The addresses of the primaries by name, or of the one that the place names."""
+        return _named(self._place, primaries(self.by_id))
 
     def routes(self, topic: str) -> list[RouteRow]:
         """Return the queues of a topic at each broker, also at those that are gone."""
         from pyrocket.remote.lookup import RouteLookup
 
         with closing(RouteLookup(self.addresses, self.credentials)) as lookup:
-            route, known = lookup.route(topic, fresh=True), self.brokers
-        return [
-            RouteRow(
-                own.broker, address, own.topic.read_queues, own.topic.write_queues, own.topic.perm
-            )
-            for queues, at in ((route.queues, known), (route.gone, {}))
-            for own in queues
-            if (address := at.get(own.broker, "")) or queues is route.gone
-        ]
+            route = lookup.route(topic, fresh=True)
+        live = [queues for queues in route.queues if queues.broker in self.brokers]
+        rows = [_route_row(queues.broker, self.by_id, queues.topic) for queues in live]
+        return rows + [_route_row(queues.broker, {}, queues.topic) for queues in route.gone]
 
     def session(self, name: str) -> Session:
         """Return the session at a broker. Raises UnsupportedError, TransportError."""
@@ -335,15 +345,17 @@ class _RocketMQ:
 
     Attributes:
         cluster: The connections to the cluster.
-        brokers: The addresses of the masters by name, or of the one that the place names.
+        by_id: The addresses of the live brokers by name and id.
+        brokers: Those of the masters by name, or of the one that the place names.
     """
 
     def __init__(self, place: Place) -> None:
         """Raises OptionError, TransportError, UnsupportedError."""
         self.cluster = cluster_at(place)
         with closing(self.cluster):  # Later calls connect again.
-            live = self.cluster.live_brokers(_FIRST_ANSWER_S).items()
-        self.brokers = _named(place, {name: broker.addresses.get(0, "") for name, broker in live})
+            live = self.cluster.live_brokers(_FIRST_ANSWER_S)
+        self.by_id = {name: broker.addresses for name, broker in live.items()}
+        self.brokers = _named(place, {name: at.get(0, "") for name, at in self.by_id.items()})
 
     def session(self, name: str) -> Session:
         from pyrocket.tools.rocketmq import BrokerOfRocketMQ, RocketMQGroups
@@ -360,13 +372,20 @@ class _RocketMQ:
         with closing(self.cluster):
             routes = self.cluster.routes([topic], _FIRST_ANSWER_S).values()
         return [
-            RouteRow(name, self.brokers.get(name, ""), own.read_queues, own.write_queues, own.perm)
+            _route_row(name, self.by_id if name in self.brokers else {}, own)
             for route in routes
             for name, own in route.queues.items()
         ]
 
     def close(self) -> None:
         self.cluster.close()
+
+
+def _route_row(name: str, by_id: Mapping[str, Mapping[int, str]], topic: "TopicConfig") -> RouteRow:
+    addresses = by_id.get(name, {})
+    replicas = [addresses[number] for number in sorted(addresses) if number]
+    settings = topic.read_queues, topic.write_queues, topic.perm
+    return RouteRow(name, addresses.get(0, ""), *settings, replicas)
 
 
 def cluster_at(place: Place) -> "RocketMQCluster":
@@ -379,7 +398,7 @@ def cluster_at(place: Place) -> "RocketMQCluster":
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 
-def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
+def _named(place: Place, known: Mapping[str, _Known]) -> dict[str, _Known]:
     """Return the live brokers, or the one that the place names. Raises OptionError."""
     if not known or place.broker not in ("", *known):
         wanted = f"broker {place.broker!r}" if place.broker else "live broker"
@@ -388,7 +407,7 @@ def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
             remedy=f"Its live brokers are: {', '.join(sorted(known)) or 'none'}.",
             code="BROKER_UNKNOWN",
         )
-    return {place.broker: known[place.broker]} if place.broker else known
+    return {place.broker: known[place.broker]} if place.broker else dict(known)
 
 
 def _addresses_of(place: Place) -> list[str]:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from pyrocket.values.admin import TopicConfig
 
+PRIMARY = 0
+"""The id of a primary broker; replicas have larger ids."""
+
 
 @dataclass(frozen=True)
 class TopicData(TopicConfig):
@@ -73,6 +76,11 @@ class Route:
     queues: list[QueueData] = field(default_factory=list)
     brokers: list[BrokerData] = field(default_factory=list)
     gone: list[QueueData] = field(default_factory=list)
+
+
+def primaries(brokers: Mapping[str, Mapping[int, str]]) -> dict[str, str]:
+    """Return the addresses of the primaries by name, given those of all brokers by name and id."""
+    return {name: by_id[PRIMARY] for name, by_id in brokers.items() if PRIMARY in by_id}
 
 
 class TopicSettings(NamedTuple):

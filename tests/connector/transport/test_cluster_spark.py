@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support import name_server
-from support.broker_process import RestartableBroker
+from support.broker_process import RestartableBroker, metric
 from support.transports import disconnect
 
 A, B = "broker-a", "broker-b"
@@ -75,3 +75,41 @@ def test_a_stream_and_a_batch_read_all_brokers_also_after_restarts_of_one(cluste
     assert stream.output() == sorted(cluster.sent)
     batch = stream.spark.read.format("pyrocket").schema(COLUMNS).options(**cluster.options())
     assert sorted(map(tuple, batch.load().collect())) == sorted(cluster.sent)
+
+
+def test_a_stream_reads_at_a_replica_and_with_any_also_without_it(cluster, stream, tmp_path):
+    """Its tasks wait while the replica restarts; nothing is lost or read twice."""
+    cluster.brokers.pop(B).stop()
+    primary = cluster.brokers[A]
+    flags = ("--replica-of", primary.address, "--nameserver", cluster.address)
+    replica = RestartableBroker(tmp_path / "replica", *flags)
+    try:
+        stream.schema, stream.options = COLUMNS, cluster.options(readFrom="replica")
+        cluster.send(A, *map(str, range(500)))
+        query = stream.start()
+        try:
+            query.processAllAvailable()
+            replica.stop()
+            cluster.send(A, "while it was down", queue=1)
+            replica.start()
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert stream.output() == sorted(cluster.sent)
+        assert (reads_of(primary), reads_of(replica) > 0) == (0, True)
+
+        replica.stop()
+        cluster.send(A, "without a replica")
+        with pytest.raises(Exception, match="REPLICA_UNAVAILABLE"):
+            stream.drain(**{"endpoint.timeout": "2s"})
+        assert sum(stream.drain(readFrom="any")) == 1
+        assert stream.output() == sorted(cluster.sent)
+        assert reads_of(primary) > 0
+    finally:
+        replica.stop()
+
+
+def reads_of(broker):
+    """Return how many calls have read messages at a broker since its start."""
+    calls = metric(broker, "rocketmq_rpc_latency_count", "request_code")
+    return calls["Slices"] + calls["JoinedSlice"]

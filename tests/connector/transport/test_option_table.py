@@ -21,6 +21,7 @@ EXAMPLES = {
     "msgId": {"msgId": "0"},
     "commitToGroup": {"commitToGroup": "g"},
     "brokerAddresses": {"brokerAddresses": "broker-b=127.0.0.1:1"},
+    "readFrom": {"readFrom": "any"},
     "removedBrokers": {"removedBrokers": "broker-b"},
     "endpoint.timeout": {"endpoint.timeout": "10s"},
     "group": {"group": "TOOLS_CONSUMER", "startingOffsets": "committed"},

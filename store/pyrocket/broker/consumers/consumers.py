@@ -58,8 +58,9 @@ MAX_BODY_BYTES = 256 << 10
 class Pulls:
     """Reads messages of one store. Safe to share between threads."""
 
-    def __init__(self, store: Store) -> None:
-        self._storage = consumption_of(store)
+    def __init__(self, store: Store, *, is_replica: bool = False) -> None:
+        """A replica may be behind: there, an offset after the queue's end is not corrected."""
+        self._storage, self._is_replica = consumption_of(store), is_replica
         self._last: dict[tuple[str, str, int], int] = {}
 
     def pull(self, request: Pull) -> RawPulled:
@@ -74,6 +75,8 @@ class Pulls:
         available = self._storage.bounds(topic, queue_id)
         start = request.offset
         self._last[request.group, topic, queue_id] = start
+        if self._is_replica and start > available.maximum:
+            return RawPulled(PullStatus.NO_NEW_MSG, start, available)
         if not available.minimum <= start <= available.maximum:
             nearest = min(max(start, available.minimum), available.maximum)
             return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
@@ -89,6 +92,18 @@ class Pulls:
         )
         status = _status(fetched.raw, start, fetched.reached)
         return RawPulled(status, fetched.reached, available, fetched.raw)
+
+    def pull_queue(
+        self,
+        queue: MessageQueue,
+        group: str,
+        offset: int,
+        subscription: Subscription,
+        max_messages: int,
+        hold_ms: int,
+    ) -> RawPulled:
+        """Answer the call PullQueue, without waiting for new messages; see `pull`."""
+        return self.pull(Pull(queue, group, offset, subscription, max_messages))
 
     def last(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset from which a group last pulled; earlier messages were delivered.

@@ -14,9 +14,8 @@ import grpc
 from pyrocket.base.credentials import Credentials
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import TransportError
-from pyrocket.server.nameserver.route_table import PRIMARY
 from pyrocket.store import Store, call_on_change
-from pyrocket.values.routes import Registration, TopicData
+from pyrocket.values.routes import PRIMARY, Registration, TopicData
 from pyrocket.wire.channel import NAME_SERVER, method_of, open_channel
 from pyrocket.wire.errors import call_error, unanswered
 from pyrocket.wire.messages import fill
@@ -30,10 +29,10 @@ _log = logging.getLogger(__name__)
 class RegisteredTopics:
     """The registration of a broker, which changes with the topics of its store."""
 
-    def __init__(self, store: Store, cluster: str, address: str) -> None:
+    def __init__(self, store: Store, cluster: str, address: str, broker_id: int = PRIMARY) -> None:
         self._store, self._lock = store, threading.Lock()
         self._last = Registration(
-            cluster, store.broker_name, PRIMARY, address, 0, (), store=store.uuid
+            cluster, store.broker_name, broker_id, address, 0, (), store=store.uuid
         )
 
     def current(self) -> Registration:

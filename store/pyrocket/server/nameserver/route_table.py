@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pyrocket.base.arguments import check_advertised
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
 from pyrocket.values.admin import PERM_INHERIT, PERM_READ, PERM_WRITE
-from pyrocket.values.routes import BrokerData, QueueData, Registration, Route, TopicData
-
-PRIMARY = 0
-"""The id of a primary broker; replicas have larger ids."""
+from pyrocket.values.routes import PRIMARY, BrokerData, QueueData, Registration, Route, TopicData
 
 EXPIRY_S = 120
 """A broker is removed this many seconds after its last registration."""
@@ -70,7 +67,8 @@ class RouteTable:
             ):
                 return
             self._brokers.setdefault(registration.broker, {})[registration.broker_id] = live
-            self._remember(registration.broker, topics.values())
+            if registration.broker_id == PRIMARY:
+                self._remember(registration.broker, topics.values())
 
     def disconnect(self, connection: Hashable) -> None:
         """Remove the brokers whose last registration came over this connection."""
@@ -78,7 +76,7 @@ class RouteTable:
             self._keep(lambda live: live.connection != connection)
 
     def routes(self, topics: Collection[str]) -> list[Route]:
-        """Return the route of each topic, in the same order."""
+        """Return the route of each topic, in the same order: the brokers whose primary has it."""
         with self._lock:
             self._expire()
             return [self._route(topic) for topic in topics]
@@ -87,26 +85,23 @@ class RouteTable:
         """Return the sorted names of the topics of a cluster; an empty name means all clusters."""
         with self._lock:
             self._expire()
-            leaders = self._leaders()
+            primaries = self._primaries().values()
             topics = (
-                leader.topics for leader in leaders if cluster in ("", leader.registration.cluster)
+                live.topics for live in primaries if cluster in ("", live.registration.cluster)
             )
             return sorted({name for names in topics for name in names})
 
     def brokers(self) -> list[BrokerData]:
-        """Return all brokers, ordered by name."""
+        """Return all brokers, ordered by name, also replicas whose primary is gone."""
         with self._lock:
             self._expire()
             return [_broker_data(self._brokers[name]) for name in sorted(self._brokers)]
 
     def _route(self, topic: str) -> Route:
-        having = [live for live in self._leaders() if topic in live.topics]
-        names = [live.registration.broker for live in having]
-        queues = [
-            QueueData(name, live.topics[topic]) for name, live in zip(names, having, strict=True)
-        ]
-        brokers = [_broker_data(self._brokers[name]) for name in names]
-        return Route(topic, queues, brokers, self._gone(topic) if names else [])
+        having = {n: live.topics for n, live in self._primaries().items() if topic in live.topics}
+        queues = [QueueData(name, topics[topic]) for name, topics in having.items()]
+        brokers = [_broker_data(self._brokers[name]) for name in having]
+        return Route(topic, queues, brokers, self._gone(topic) if having else [])
 
     def _remember(self, broker: str, topics: Iterable[TopicData]) -> None:
         """Keep the ordered topics of a broker, until it registers without them."""
@@ -117,15 +112,17 @@ class RouteTable:
 
     def _gone(self, topic: str) -> list[QueueData]:
         """Return the queues of an ordered topic at brokers that are gone."""
+        primaries = self._primaries()
         return [
             QueueData(broker, topics[topic])
             for broker, topics in sorted(self._ordered.items())
-            if topic in topics and broker not in self._brokers
+            if topic in topics and broker not in primaries
         ]
 
-    def _leaders(self) -> Iterable[_Live]:
-        """Yield the broker with the lowest id for each name; the route table uses its topics."""
-        return (self._brokers[name][min(self._brokers[name])] for name in sorted(self._brokers))
+    def _primaries(self) -> dict[str, _Live]:
+        """Return the primaries, ordered by name: only they can be written to."""
+        brokers = sorted(self._brokers.items())
+        return {name: by_id[PRIMARY] for name, by_id in brokers if PRIMARY in by_id}
 
     def _expire(self) -> None:
         oldest = self._clock() - EXPIRY_S

@@ -21,7 +21,7 @@ from pyrocket.server.messaging.routes import accepted_types, endpoints_of, messa
 from pyrocket.server.messaging.unary import UnaryCalls
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.service import call_of
-from pyrocket.values.routes import BrokerData, Route
+from pyrocket.values.routes import PRIMARY, BrokerData, Route
 from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import service
 
@@ -116,6 +116,5 @@ def _message_queues(topic: Any, route: Route) -> Iterator[Any]:
 
 
 def _broker(data: BrokerData) -> Any:
-    """Return the broker with the lowest id."""
-    broker_id, address = min(data.addresses.items())
-    return new("Broker", name=data.name, id=broker_id, endpoints=endpoints_of(address))
+    """Return the primary."""
+    return new("Broker", name=data.name, endpoints=endpoints_of(data.addresses[PRIMARY]))

@@ -9,23 +9,25 @@ from typing import Any, cast
 
 from pyrocket.base.arguments import parse_address
 from pyrocket.base.clock import system_clock
-from pyrocket.base.credentials import read_credentials
+from pyrocket.base.credentials import Credentials, read_credentials
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import refuse_if_others_can_read
 from pyrocket.broker.settings import CODE, PLAIN, Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
-from pyrocket.errors import OptionError
+from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.metadata.identity import layout_of
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.gate import Gate
+from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.process import (
     access_of,
     certificate_of,
     check_exposure,
+    check_name_servers,
     listen_at,
     logging_expiry,
     monitoring,
@@ -42,6 +44,9 @@ from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from pyrocket.store import Store
 
+_MAX_ID = 2**31 - 1
+"""The largest id of a broker at name servers: there, the id of a replica is a number."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +56,7 @@ def serve(directory: str, settings: Settings) -> bool:
     Raises the errors of a replica that cannot be started: see `PrimaryLink.start`.
     """
     check_exposure(settings)
+    at_name_servers = check_name_servers(settings)
     access, certificate = access_of(settings), certificate_of(settings)
     layout = layout_of(directory)
     link = PrimaryLink(_client(settings), _following(layout, settings))
@@ -59,7 +65,7 @@ def serve(directory: str, settings: Settings) -> bool:
         with Store.open(directory, read_only=True) as store:
             broker = ReplicaBroker(store, link, settings.request_bytes)
             gate = Gate(access, lambda: broker.source.topics())
-            run_loop(partial(_serve, broker, gate, certificate, settings))
+            run_loop(partial(_serve, broker, gate, certificate, at_name_servers, settings))
     finally:
         link.stop()
     _log.info("the replica is closed")
@@ -72,12 +78,6 @@ def _client(settings: Settings) -> Client:
     own = {address.removeprefix(PLAIN) for address in (*settings.listen, settings.advertise)}
     if settings.replica_of in own:
         raise itself()
-    if settings.nameserver:
-        raise OptionError(
-            "a replica does not register with name servers.",
-            remedy="Omit --nameserver; clients that read use its address as `endpoint`.",
-            code=CODE,
-        )
     if settings.replica_secret_key_file:
         refuse_if_others_can_read(settings.replica_secret_key_file, code=CODE)
     credentials = read_credentials(
@@ -103,15 +103,22 @@ async def _serve(
     broker: ReplicaBroker,
     gate: Gate,
     certificate: Certificate | None,
+    credentials: Credentials,
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
     stopping = stop_signal()
     server, broker_file = ReplicaServer(broker, gate, settings), BrokerFile(Layout(broker.path))
     listens = [listen_at(server, address, certificate) for address in settings.listen]
+    address = settings.advertise or next(iter(listens), "")
+    broker_id = crc32(broker.link.role.replica.encode()) % _MAX_ID + 1
+    topics = RegisteredTopics(broker.store, settings.cluster_name, address, broker_id)
+    registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
 
     def trouble() -> str:
-        return "stopping" if server.is_stopping else broker.trouble
+        if server.is_stopping:
+            return "stopping"
+        return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
 
     # The metrics use only what both kinds of brokers have.
     served = cast(Broker, broker), cast(Server, server)
@@ -123,10 +130,12 @@ async def _serve(
         running: Any = RunningBroker(os.getpid(), listens, metrics)
         await asyncio.to_thread(write_broker_file, broker_file, running)
         try:
+            await asyncio.to_thread(registrar.start)
             primary = broker.link.role.primary
             _log.info("serving %s, a replica of %s, at %s", broker.path, primary, listens)
             await stopping.wait()
             _log.info("stopping")
         finally:
+            await asyncio.to_thread(registrar.stop)
             await server.stop(settings.drain)
             await asyncio.to_thread(broker_file.delete)

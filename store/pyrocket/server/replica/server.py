@@ -4,6 +4,7 @@ from typing import Any
 
 import grpc
 
+from pyrocket.broker.consumers.consumers import Pulls
 from pyrocket.broker.settings import Settings
 from pyrocket.broker.work import Answers, Work
 from pyrocket.disk.layout import Layout
@@ -15,10 +16,11 @@ from pyrocket.server.health import Health
 from pyrocket.server.incoming import Incoming
 from pyrocket.server.replica.broker import ReplicaBroker
 from pyrocket.server.server import watch_versions
-from pyrocket.server.service import BulkService, calls_of
+from pyrocket.server.service import BulkService, call_of, calls_of
 from pyrocket.server.version_feed import VersionFeed
 from pyrocket.values.message import LogMark
-from pyrocket.wire.channel import SERVICE
+from pyrocket.wire.channel import CLIENTS, SERVICE
+from pyrocket.wire.descriptors import service
 
 
 class ReplicaServer(CallServer):
@@ -34,9 +36,15 @@ class ReplicaServer(CallServer):
         calls = calls_of(SERVICE, {Work.READ: answers})
         handlers = {name: self.handler_of(call) for name, call in calls.items()}
         handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
+        # A pull without new messages is answered at once.
+        pull = Pulls(broker.store, is_replica=True).pull_queue
+        pull_queue = call_of(service(CLIENTS).methods_by_name["PullQueue"], pull)
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, handlers),
+                grpc.method_handlers_generic_handler(
+                    CLIENTS, {"PullQueue": self.handler_of(pull_queue)}
+                ),
                 Health(self, lambda: broker.trouble).handlers(),
                 _Refusing(self),
             )

@@ -151,12 +151,17 @@ def start(directory: str, config: str | None, **given: Any) -> int:
 @place_options
 @exits_with_json
 def list_brokers(place: GivenPlace, as_json: bool) -> int:
-    """List the live brokers that name servers know, with their addresses."""
-    brokers = sorted(brokers_at(place.server()).items())
+    """List the live brokers that name servers know, with their ids and addresses.
+
+    A primary has the id 0, its replicas have other ids.
+    """
+    by_name = sorted(brokers_at(place.server()).items())
+    rows = [(name, number, by_id[number]) for name, by_id in by_name for number in sorted(by_id)]
     if as_json:
-        show_json({"brokers": [{"brokerName": name, "address": at} for name, at in brokers]})
+        keys = "brokerName", "brokerId", "address"
+        show_json({"brokers": [dict(zip(keys, row, strict=True)) for row in rows]})
     else:
-        show_rows(("broker", "address"), brokers)
+        show_rows(("broker", "id", "address"), rows)
     return OK
 
 

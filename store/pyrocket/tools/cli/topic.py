@@ -100,13 +100,14 @@ def route(name: str, place: GivenPlace, as_json: bool) -> int:
     if as_json:
         show_json({"topic": name, "brokers": [_route_document(row) for row in routes]})
     else:
-        columns = ("broker", "address", "read queues", "write queues", "perm")
-        rows = [
-            (row.broker, row.address or "gone", row.read_queues, row.write_queues, row.perm)
-            for row in routes
-        ]
-        show_rows(columns, rows)
+        columns = ("broker", "address", "read queues", "write queues", "perm", "replicas")
+        show_rows(columns, [_route_columns(row) for row in routes])
     return OK
+
+
+def _route_columns(row: RouteRow) -> tuple[object, ...]:
+    queues = row.read_queues, row.write_queues
+    return row.broker, row.address or "gone", *queues, row.perm, ", ".join(row.replicas) or "-"
 
 
 def _route_document(one: RouteRow) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def _route_document(one: RouteRow) -> dict[str, Any]:
         "readQueues": one.read_queues,
         "writeQueues": one.write_queues,
         "perm": one.perm,
+        "replicas": [*one.replicas],
     }
 
 

@@ -53,7 +53,7 @@ def test_a_route_has_the_queues_and_the_brokers_of_the_name_server(clock):
         assert brokers(lookup, "missing") == []
 
 
-def test_all_brokers_are_found_with_the_address_of_the_lowest_id(clock):
+def test_brokers_are_found_with_the_addresses_of_their_primaries_and_replicas(clock):
     table = table_with("b", "a")
     table.register(Registration("c", "b", 1, "replica.example:8081", 3, ()), "replica")
     addresses = {"a": "a.example:8081", "b": "b.example:8081"}
@@ -61,8 +61,10 @@ def test_all_brokers_are_found_with_the_address_of_the_lowest_id(clock):
         address = stack.enter_context(name_server.serving(table))
         lookup = stack.enter_context(looking(["127.0.0.1:1", address], clock))
         assert lookup.brokers() == addresses
+        assert lookup.all_brokers()["b"] == {0: addresses["b"], 1: "replica.example:8081"}
         table.disconnect("b")
-        assert lookup.brokers() == {"a": "a.example:8081", "b": "replica.example:8081"}
+        assert lookup.brokers() == {"a": "a.example:8081"}
+        assert lookup.all_brokers()["b"] == {1: "replica.example:8081"}
     with looking([address], clock) as lookup, pytest.raises(TransportError):
         lookup.brokers()
 

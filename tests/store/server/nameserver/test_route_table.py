@@ -146,7 +146,7 @@ def test_only_the_same_broker_replaces_the_stream_that_holds_its_name(table, oth
     assert brokers_of(table, "clicks") == ["a"]
     table.disconnect("3")
     table.register(other, "2", user)
-    assert brokers_of(table) == ["a"]
+    assert [broker.name for broker in table.brokers()] == ["a"]
 
 
 def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_removed(table, clock):
@@ -159,12 +159,30 @@ def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_remov
     assert table.routes(["orders"])[0].brokers[0].addresses == {0: "other.example:8081"}
 
 
-def test_a_replica_keeps_the_route_while_the_primary_is_removed(table):
-    table.register(registration("a", ORDERS, CLICKS), "1")
-    table.register(registration("a", ORDERS, broker_id=1, address="a1.example:8081"), "2")
+def test_a_replica_alone_is_listed_but_has_no_route_because_it_cannot_be_written_to(table):
+    ordered = TopicData("orders", 2, 2, 6, ordered=True)
+    replica = registration("a", ORDERS, broker_id=1, address="a1.example:8081")
+    table.register(registration("b", ORDERS), "b")
+    table.register(registration("a", ordered, CLICKS), "1")
+    table.register(replica, "2")
     table.disconnect("1")
-    assert table.routes(["orders"])[0].brokers[0].addresses == {1: "a1.example:8081"}
-    assert brokers_of(table, "clicks") == []
+    assert brokers_of(table) == ["b"]
+    assert table.routes(["orders"])[0].gone == [QueueData("a", ordered)]
+    assert table.cluster_topics() == ["orders"]
+    assert table.brokers()[0].addresses == {1: "a1.example:8081"}
+    table.register(registration("a", ordered), "3")
+    assert table.routes(["orders"])[0].brokers[0].addresses == {
+        0: "a.example:8081",
+        1: "a1.example:8081",
+    }
+
+
+def test_a_replica_expires_120_s_after_its_last_registration(table, clock):
+    table.register(registration("a", broker_id=1), "1")
+    clock.seconds += EXPIRY_S - 1
+    table.register(registration("a"), "2")
+    clock.seconds += 1
+    assert [broker.addresses for broker in table.brokers()] == [{0: "a.example:8081"}]
 
 
 def test_topics_are_listed_by_cluster(table):

@@ -118,10 +118,14 @@ def test_a_broker_whose_connection_closes_is_removed_at_once(address, channel):
 
 def test_clients_of_rocketmq_get_the_queues_of_all_brokers_with_their_addresses(address, channel):
     fifo = TopicData("orders", 1, 1, 6, message_type="FIFO")
-    streams = [BrokerStream(channel) for _ in range(3)]
+    streams = [BrokerStream(channel) for _ in range(5)]
     streams[0].register(registration("b", address="[::1]:8082"))
     streams[1].register(registration("a", fifo, address="broker.example:8081"))
     streams[2].register(registration("c", TopicData("clicks", 1, 1, 6)))
+    # Replicas have no queues to write to.
+    for at, name in enumerate("ac", 3):
+        replica = registration(name, fifo, address=f"{name}1.example:8081")
+        streams[at].register(replace(replica, broker_id=1))
     stub = Stub(address)
     reply = stub.call("QueryRoute", topic=resource("orders"))
     stub.close()

@@ -9,10 +9,13 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from pyrocket import Message, RemoteSource, Store
-from pyrocket.client import Producer
+from pyrocket import Message, QueueOffsets, RemoteSource, Store
+from pyrocket.client import Producer, PullConsumer
+from pyrocket.errors import PyrocketError
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
+from pyrocket.values.consuming import PullStatus
+from support import name_server
 from support.broker_process import metric, running
 from support.replicas import assert_alike, log_bytes, published
 
@@ -58,6 +61,7 @@ def level(tmp_path):
 def test_reads_are_served_and_everything_else_is_refused(tmp_path):
     with pair(tmp_path) as ((_, at), (_, there)):
         address, other = at.listen[0], there.listen[0]
+        assert command("group", "create", "g", "--endpoint", address)[0] == 0
         level(tmp_path)
         wait_for(lambda: "m0" in command("message", "tail", "t", "--endpoint", other)[1])
         assert "t" in command("topic", "list", "--endpoint", other)[1]
@@ -75,8 +79,18 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
             "REPLICA_OF_ITSELF"
             in command("broker", tmp_path / "new", "--listen", address, "--replica-of", address)[1]
         )
-        refused = command("broker", *new, "--replica-of", address, "--nameserver", "h:1")
-        assert "does not register" in refused[1]
+        with PullConsumer("g", endpoint=other) as consumer:
+            wait_for(lambda: command("group", "show", "g", "--endpoint", other)[0] == 0)
+            (queue,) = [each for each in consumer.queues("t") if consumer.bounds(each).maximum]
+            assert [one.body for one in consumer.pull(queue, 0).messages] == [b"m0"]
+            assert consumer.pull(queue, 1, hold_ms=1000).status is PullStatus.NO_NEW_MSG
+            # The replica may be behind: an offset after its end is not corrected.
+            beyond = consumer.pull(queue, 9)
+            assert (beyond.status, beyond.next_offset) == (PullStatus.NO_NEW_MSG, 9)
+            assert beyond.available == QueueOffsets(0, 1)
+            with pytest.raises(PyrocketError) as caught:
+                consumer.commit({queue: 1})
+            assert caught.value.code == "REPLICA_READ_ONLY"
         state = json.loads(command("broker", "status", "--json", "--endpoint", address)[1])
         (found,) = state["replicas"]
         assert (found["connected"], found["lagBytes"], found["lagMs"]) == (True, 0, 0)
@@ -86,6 +100,34 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
             lag = metric(each, "pyrocket_replica_lag_bytes", "replica")
             assert [*lag.values()] == [0]
             assert [*metric(each, "pyrocket_replica_connected", "replica").values()] == [1]
+    assert_alike(tmp_path / "p", tmp_path / "r")
+
+
+def test_name_servers_list_a_replica_while_it_runs_but_writes_go_to_the_primary(tmp_path):
+    with name_server.running() as (_, servers):
+        flags = ("--nameserver", servers, "--log-file-bytes", "64k")
+
+        def listed():
+            shown = json.loads(command("broker", "list", "--json", "--endpoint", servers)[1])
+            return {(one["brokerId"] > 0): one["address"] for one in shown["brokers"]}
+
+        with running(tmp_path / "p", *flags) as (primary, at):
+            send(at.listen[0])
+            more = ("--replica-of", at.listen[0], "--nameserver", servers)
+            with running(tmp_path / "r", *more) as (_, there):
+                places = at.listen[0], there.listen[0]
+                assert listed() == dict(zip((False, True), places, strict=True))
+                route = command("topic", "route", "t", "--json", "--endpoint", servers)[1]
+                (found,) = json.loads(route)["brokers"]
+                assert (found["address"], *found["replicas"]) == places
+                send(servers)
+                level(tmp_path)
+                primary.kill()
+                primary.wait()
+                wait_for(lambda: listed() == {True: there.listen[0]})
+                with pytest.raises(PyrocketError):
+                    send(servers)
+            assert "knows no live broker" in command("broker", "list", "--endpoint", servers)[1]
     assert_alike(tmp_path / "p", tmp_path / "r")
 
 

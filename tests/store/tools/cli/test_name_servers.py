@@ -133,11 +133,15 @@ def test_notebook_tables_of_groups_cover_all_brokers(address, monkeypatch):
         assert [row[:3] for row in notebook.lag(broker, "both").rows] == [("both", "t", "broker-b")]
 
 
-def test_the_brokers_of_name_servers_are_listed_with_their_addresses(address, brokers):
+def test_the_brokers_of_name_servers_are_listed_with_their_addresses(address, brokers, table):
+    table.register(Registration("c", "broker-a", 7, "replica:1", 1, []), "replica")
     found = document("broker", "list", "--endpoint", address)["brokers"]
-    assert found == [{"brokerName": name, "address": brokers[name]} for name in NAMES]
+    rows = [(name, 0, brokers[name]) for name in NAMES]
+    rows.insert(1, ("broker-a", 7, "replica:1"))
+    keys = "brokerName", "brokerId", "address"
+    assert found == [dict(zip(keys, row, strict=True)) for row in rows]
     shown = run("broker", "list", "--endpoint", address).stdout.splitlines()
-    assert [line.split() for line in shown[1:]] == [[name, brokers[name]] for name in NAMES]
+    assert [tuple(line.split()) for line in shown[1:]] == [(a, str(n), at) for a, n, at in rows]
     one = document("broker", "list", "--endpoint", brokers["broker-a"])["brokers"]
     assert [each["brokerName"] for each in one] == ["broker-a"]
 
@@ -146,12 +150,18 @@ def test_the_route_of_a_topic_shows_its_queues_at_each_broker(address, brokers, 
     topic = TopicData("t", read_queues=1, write_queues=1, perm=6, ordered=True)
     for name in NAMES:
         table.register(Registration("c", name, 0, brokers[name], 2, [topic]), name)
+        table.register(Registration("c", name, 7, f"{name}-7:1", 2, []), f"{name}-7")
     found = document("topic", "route", "t", "--endpoint", address)["brokers"]
     more = {"readQueues": 1, "writeQueues": 1, "perm": 6}
-    assert found == [{"brokerName": name, "address": brokers[name], **more} for name in NAMES]
+    assert found == [
+        {"brokerName": name, "address": brokers[name], "replicas": [f"{name}-7:1"], **more}
+        for name in NAMES
+    ]
     alone = document("topic", "route", "t", "--endpoint", brokers["broker-b"])["brokers"]
     assert [one["brokerName"] for one in alone] == ["broker-b"]
-    assert brokers["broker-a"] in run("topic", "route", "t", "--endpoint", address).stdout
+    shown = run("topic", "route", "t", "--endpoint", address).stdout
+    assert brokers["broker-a"] in shown
+    assert "broker-a-7:1" in shown
     refusal("TOPIC_NOT_FOUND", "topic", "route", "u", "--endpoint", address)
     table.disconnect("broker-a")
     gone, _ = document("topic", "route", "t", "--endpoint", address)["brokers"]
