@@ -76,6 +76,7 @@ def serve(directory: str, settings: Settings) -> bool:
             checks=settings.check_policy(),
             trace_topic=settings.trace_topic if settings.trace else "",
             auto_create_groups=settings.creates_groups,
+            sync_timeout_s=settings.replica_timeout,
         )
     except BaseException:
         store.close()

@@ -6,6 +6,7 @@
     put         small files, from the log offset on from which they hold
     clean       the log files that the primary has deleted are deleted
     cut         a tail that the primary does not have is saved, and cut off
+    promote     the replica becomes a store of its own
 
 There are no services: what they do arrives in the log. A replica has the epochs of its primary. A
 process that is killed at any step leaves a store that the next follower continues; the primary
@@ -16,7 +17,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ from pyrocket.engine.cleaner import log_files
 from pyrocket.engine.hooks import RecoveryHooks
 from pyrocket.engine.parts.history import mark_at
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreReadOnlyError
+from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, follow, read_header
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -77,12 +78,14 @@ _log = logging.getLogger(__name__)
 class SmallFiles:
     """Files that have changed, the names of those that are gone, and the services' cursors.
 
-    The names are relative to the store; the cursors are by field of the shared state.
+    The names are relative to the store; the cursors are by field of the shared state. With
+    `is_all`, all other small files are gone, too.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     gone: Collection[str] = ()
     cursors: Mapping[int, int] = field(default_factory=dict)
+    is_all: bool = False
 
 
 def small_paths(layout: Layout) -> dict[str, Path]:
@@ -98,14 +101,7 @@ def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
     """Make an empty directory that of a replica; `identity` is the `store.json` of its primary.
 
     The role is written first: without it, the directory would be that of a store of its own.
-    Raises StoreReadOnlyError (NOT_A_REPLICA) if there is a store already.
     """
-    if layout.looks_like_a_store and RoleFile(layout).read() is None:
-        raise StoreReadOnlyError(
-            f"{layout.root} is a store of its own, not a replica.",
-            remedy="Use an empty or new directory for a replica.",
-            code="NOT_A_REPLICA",
-        )
     check_directory(layout, create=True)
     RoleFile(layout).write(role)
     if not layout.identity.exists():
@@ -203,18 +199,19 @@ class Follower(Writer):
                 code="REPLICA_FILE",
             )
         root, scratch = self._layout.root, self._layout.scratch
+        others = small_paths(self._layout).keys() - small.files.keys() if small.is_all else ()
         with self.exclusive(even_if_full=True):
             self._mark_in_use()
             for name, data in small.files.items():
                 io.replace_file(root / name, data, scratch)
-            for name in small.gone:
+            for name in (*small.gone, *others):
                 io.unlink(root / name)
             for cursor, value in small.cursors.items():
                 # The index of timers is one of the services' own files, which a replica lacks.
                 if cursor != TIMER_QUEUE_OFFSET:
                     self.page[cursor] = value
             self.page[NEXT_DUE] = NEVER
-            if small.files:
+            if small.files or small.is_all:
                 self._drop_earlier_generations()
                 self.structure_changed()
 
@@ -287,6 +284,21 @@ class Follower(Writer):
             *(layout.root, offset, end, target),
         )
         self.close(clean=False)
+
+    def promote(self) -> Role:
+        """Make the replica a store of its own with the next term; then close this follower.
+
+        The next writer recovers the store as after a crash.
+        """
+        file = RoleFile(self._layout)
+        role = replace(file.read(), primary="")
+        role = replace(role, term=role.term + 1)
+        with self._locked(self._timeout_ms):
+            self._mark_in_use()
+            self.page.invalidate(lock_identity(self._layout.lock))
+            file.write(role)
+        self.close(clean=False)
+        return role
 
 
 def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, int]:

@@ -31,7 +31,8 @@ class ReplicaBroker:
     def running(self) -> RunningState:
         """Return the state of the replica."""
         state = running_state(self.store.path)
-        return replace(state, replicas=[self.link.state()], primary=self.link.role.primary)
+        role = self.link.role
+        return replace(state, replicas=[self.link.state()], primary=role.primary, term=role.term)
 
     def version(self) -> Version:
         """Return the version of the store. Reads only memory."""

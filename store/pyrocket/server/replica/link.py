@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import Rounds
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.broker.replicas import IDENTITY
@@ -18,11 +19,13 @@ from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
     StoreFailedError,
+    StoreReadOnlyError,
     TransportError,
     UnsupportedError,
 )
 from pyrocket.formats.checksum import crc32
-from pyrocket.metadata.role import Role, RoleFile
+from pyrocket.metadata.identity import load_identity
+from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.remote.client import Client, Timeouts
 from pyrocket.values.source import ReplicaState
 from pyrocket.wire.descriptors import message_class
@@ -75,7 +78,8 @@ class PrimaryLink:
 
     def __init__(self, client: Client, following: Following) -> None:
         self._client, self._following = client, following
-        role = RoleFile(following.layout).read() or Role(following.primary)
+        role = RoleFile(following.layout).read()
+        self._was_replica = bool(role.primary)
         self.role = replace(role, primary=following.primary)
         self.changed: Callable[[], None] = lambda: None
         self.rounds = Rounds()
@@ -89,11 +93,14 @@ class PrimaryLink:
     def start(self) -> None:
         """Open the replica, or make it in an empty directory, and start to follow the primary.
 
-        A replica whose primary cannot be reached is started, and serves what it has. Raises all
-        other errors of the first connection.
+        The store of an earlier primary becomes a replica of the promoted one. A replica whose
+        primary cannot be reached is started, and serves what it has. Raises StoreReadOnlyError
+        (NOT_A_REPLICA), and all other errors of the first connection.
         """
         layout = self._following.layout
-        if layout.role.exists() and layout.identity.exists():
+        if layout.looks_like_a_store and not self._was_replica:
+            self._greet(demoted=load_identity(layout, StoreConfig()).store_id)
+        if layout.identity.exists():
             RoleFile(layout).write(self.role)
             self._open()
         try:
@@ -184,7 +191,7 @@ class PrimaryLink:
 
     def _connect(self) -> None:
         """Begin a stream, and use its first block. A tail that the primary lacks is cut off."""
-        self._check_release()
+        self._greet()
         try:
             self._begin()
         except PyrocketError as error:
@@ -205,7 +212,12 @@ class PrimaryLink:
         self._take(first)
         self._acknowledge()
 
-    def _check_release(self) -> None:
+    def _greet(self, demoted: str | None = None) -> None:
+        """Check the release and the term of the primary, and adopt the term.
+
+        demoted: The id of a store of its own, which may become a replica only if it is an earlier
+            primary: the same store in an older term.
+        """
         hello = self._client.call("Hello", release=RELEASE, protocol=PROTOCOL)
         if _numbers(hello.release) > _numbers(RELEASE):
             raise UnsupportedError(
@@ -213,9 +225,25 @@ class PrimaryLink:
                 remedy="Update the replica before its primary.",
                 code="PRIMARY_NEWER",
             )
+        state, layout = self._client.call("Status"), self._following.layout
+        if demoted is not None and (
+            demoted != hello.store or state.primary or state.term <= self.role.term
+        ):
+            raise StoreReadOnlyError(
+                f"{layout.root} is a store of its own, not a replica.",
+                remedy="Use an empty directory for a replica. The store of an earlier primary"
+                " becomes a replica of the promoted one only.",
+                code="NOT_A_REPLICA",
+            )
+        if not state.primary:
+            check_terms(state.term, self.role.term)
+        if state.term > self.role.term:
+            self.role = replace(self.role, term=state.term)
+            if self._follower is not None:
+                RoleFile(layout).write(self.role)
 
     def _request(self) -> dict[str, Any]:
-        who = {"replica": self.role.replica, "name": self._following.name}
+        who = {"replica": self.role.replica, "name": self._following.name, "term": self.role.term}
         follower = self._follower
         if follower is None:
             return who
@@ -229,8 +257,9 @@ class PrimaryLink:
         if block.data:
             follower.receive(block.offset, block.data)
             self._unflushed += len(block.data)
-        if block.files or block.gone or block.cursors:
-            follower.put(SmallFiles(dict(block.files), [*block.gone], dict(block.cursors)))
+        if block.files or block.gone or block.cursors or block.all_files:
+            files, cursors = dict(block.files), dict(block.cursors)
+            follower.put(SmallFiles(files, [*block.gone], cursors, block.all_files))
         follower.clean(block.log_start)
         self._published = block.published
         self.changed()
@@ -247,7 +276,8 @@ class PrimaryLink:
         if end >= self._published:
             self._level_s = time.monotonic()
         if end != self._acknowledged:
-            self._client.call("Acknowledge", replica=self.role.replica, end=end)
+            role = self.role
+            self._client.call("Acknowledge", replica=role.replica, end=end, term=role.term)
             self._acknowledged = end
 
     def _cut(self) -> None:

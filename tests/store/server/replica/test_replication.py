@@ -262,9 +262,9 @@ def test_a_log_beyond_that_of_the_primary_is_named(primary, path, where):
     primary.append(message(b"x"))
     end, mark = published(path), primary.history.mark({"t": {0: 1}})
     for at, head in ((end + 100, mark), (end, replace(mark, header_crc=1))):
-        connect = partial(replicas.connect, uuid, "id", "r", at, head)
+        connect = partial(replicas.connect, uuid, "id", "r", 0, at, head)
         assert code_of(connect) == "REPLICA_DIVERGED"
-    replicas.connect(uuid, "id", "r", end, mark)
+    replicas.connect(uuid, "id", "r", 0, end, mark)
     primary.close()
 
 
@@ -345,12 +345,15 @@ def test_changed_blocks_are_refused_and_nothing_of_them_is_written(path, where, 
     with Store.open(path, create=True, config=SMALL) as primary:
         primary.topics.create("t", read_queues=2, write_queues=2)
         link = link_to("127.0.0.1:1", where)
-        feed = Replicas(primary).connect("", "id", "r", 0, None)
+        replicas = Replicas(primary)
+        feed = replicas.connect("", link.role.replica, "r", 0, 0, None)
         blocks = [*iter(feed.next, None)]
         first = decode_block(blocks[0])
         links.make_replica(Layout(where), link.role, first.files.pop("pyrocket/store.json"))
         link._open()
-        link._client = SimpleNamespace(call=lambda *given, **more: None, close=lambda: None)
+        link._client = SimpleNamespace(
+            call=lambda name, **given: replicas.acknowledge(**given), close=lambda: None
+        )
         for block in blocks[1:]:
             link._take(decode_block(block))
         number = 0
@@ -395,6 +398,6 @@ def test_a_block_at_another_place_is_refused(path, where):
 
 
 def feed_block(primary, start):
-    feed = ReplicaFeed(primary, Replicas(primary), "other", start)
+    feed = ReplicaFeed(primary, SimpleNamespace(end=0, connected=True), start)
     feed.next()
     return feed.next()
