@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.engine.received_records import ReceivedRecords
@@ -38,11 +39,8 @@ AppendTogether = Callable[[Sequence[ReceivedRecords]], Sequence[AppendResult | E
 """Appends requests in one exclusive section, and returns the result or error of each."""
 
 
-def confirmed() -> "Future[SendStatus]":
-    """Confirm an append at once."""
-    status: Future[SendStatus] = Future()
-    status.set_result(SendStatus.SEND_OK)
-    return status
+CONFIRMED: "Future[SendStatus]" = Future()
+CONFIRMED.set_result(SendStatus.SEND_OK)
 
 
 @dataclass
@@ -59,7 +57,7 @@ class AppendQueue:
         self,
         append: AppendTogether,
         *,
-        confirm: Confirm = confirmed,
+        confirm: Confirm = lambda: CONFIRMED,
         gathers: bool = False,
         max_requests: int = MAX_REQUESTS,
         max_bytes: int = MAX_BYTES,
@@ -156,19 +154,15 @@ class AppendQueue:
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
-        held = list[tuple[_Waiting, AppendResult]]()
+        held = self._confirm()
         for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 request.result.set_exception(result)
-            elif request.confirms:
-                held.append((request, result))
             else:
-                request.result.set_result(result)
-        if held:
-            self._confirm().add_done_callback(lambda status: _answer(held, status.result()))
+                status = held if request.confirms else CONFIRMED
+                status.add_done_callback(partial(_answer, request, result))
 
 
-def _answer(held: list[tuple[_Waiting, AppendResult]], status: SendStatus) -> None:
-    for request, result in held:
-        is_ok = status is SendStatus.SEND_OK
-        request.result.set_result(result if is_ok else replace(result, status=status))
+def _answer(request: _Waiting, result: AppendResult, status: "Future[SendStatus]") -> None:
+    is_ok = status.result() is SendStatus.SEND_OK
+    request.result.set_result(result if is_ok else replace(result, status=status.result()))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 
-from pyrocket.broker.append_queue import AppendQueue, Confirm, confirmed
+from pyrocket.broker.append_queue import CONFIRMED, AppendQueue, Confirm
 from pyrocket.engine.received_records import ReceivedRecords, RecordCheck
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -19,7 +19,7 @@ from pyrocket.values.sink import Published, Staged
 class StoreSink:
     """Writes to an open store for clients. Safe to share between threads."""
 
-    def __init__(self, store: Store, confirm: Confirm = confirmed) -> None:
+    def __init__(self, store: Store, confirm: Confirm = lambda: CONFIRMED) -> None:
         self._confirm = confirm
         self._store, self._records = store, RecordCheck(store.config, store.now)
 

@@ -1,8 +1,8 @@
 """Serves a broker over gRPC."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,7 @@ class Server(CallServer):
         self._broker, self._listens = broker, False
         self._feed = VersionFeed(broker.version)
         interval_s = _SYNC_S if broker.confirmations.state else INTERVAL_S
-        self._log = VersionFeed(lambda: (broker.replicas.version(), self.is_stopping), interval_s)
+        self._log = VersionFeed(self._log_version, interval_s)
         broker.replicas.changed = self._log.changed
         for feed in (self._feed, self._log):
             call_on_change(broker.store, feed.changed)
@@ -148,19 +148,24 @@ class Server(CallServer):
         finally:
             feed.close()
 
+    def _log_version(self) -> tuple[object, ...]:
+        # Small files may change without a new version.
+        period = int(time.monotonic() / _FILES_S)
+        return self._broker.replicas.version(), self.is_stopping, period
+
     async def _feed_replica(self, incoming: Incoming, feed: ReplicaFeed) -> None:
-        seen: tuple[tuple[object, ...], bool] | None = None
+        seen = None
         while not self.is_stopping or self._broker.confirmations.is_waiting:
             while (block := await self.run(feed.next)) is not None:
                 incoming.hold(COPIES * len(block))
                 await incoming.send(block)
                 incoming.hold(0)
-            # Small files may change without a new version.
-            with suppress(asyncio.TimeoutError):
-                seen = await asyncio.wait_for(self._log.after(seen), _FILES_S)
+            look_again = asyncio.get_running_loop().call_later(_FILES_S, self._log.changed)
+            seen = await self._log.after(seen)
+            look_again.cancel()
 
 
-async def watch_versions(incoming: Incoming, feed: VersionFeed[Version]) -> None:
+async def watch_versions(incoming: Incoming, feed: VersionFeed) -> None:
     """Send each new version until the client disconnects or the server stops."""
     await incoming.request()
     incoming.release_requests()

@@ -3,17 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any
 
-_Seen = TypeVar("_Seen")
 INTERVAL_S = 0.01
 """Minimum time between two reads; changes in between are announced together."""
 
 
-class VersionFeed(Generic[_Seen]):
+class VersionFeed:
     """Announces new versions to waiting clients. Created and used by one event loop."""
 
-    def __init__(self, look: Callable[[], _Seen], interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, look: Callable[[], Any], interval_s: float = INTERVAL_S) -> None:
         self._look, self._latest, self._interval_s = look, look(), interval_s
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -28,7 +27,7 @@ class VersionFeed(Generic[_Seen]):
             with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(self._schedule)
 
-    async def after(self, seen: _Seen | None) -> _Seen | None:
+    async def after(self, seen: Any) -> Any:
         """Return the first version that differs from `seen`; None once the feed is stopped."""
         if self._stale and not self._waiting and self._loop.time() >= self._not_before:
             self._update()

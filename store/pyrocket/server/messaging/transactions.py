@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from pyrocket.base.loop_threads import PendingReply
-from pyrocket.broker.append_queue import confirmed
+from pyrocket.broker.append_queue import CONFIRMED
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.server.messaging.caller import Caller
@@ -54,7 +54,7 @@ class TransactionCalls:
             return new("EndTransactionResponse", status=stored_status(both))
 
         is_commit = state is LocalTransactionState.COMMIT
-        return PendingReply(self._confirm() if is_commit else confirmed(), reply)
+        return PendingReply(self._confirm() if is_commit else CONFIRMED, reply)
 
 
 class AskedProducers:

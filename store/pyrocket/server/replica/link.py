@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -34,7 +35,7 @@ from pyrocket.wire.messages import value_of
 _FLUSH_BYTES = 32 << 20
 """While a replica catches up, it flushes and acknowledges this often."""
 
-TIMEOUTS = Timeouts(connect=5, call=5, total=5, first=5)
+TIMEOUTS = Timeouts(connect=2, call=5, total=5, first=5)
 """Of calls to the primary: a replica that stops waits for the last one."""
 
 _FIRST_PAUSE_S, _PAUSE_S = 0.1, 5.0
@@ -58,29 +59,17 @@ def decode_block(block: bytes) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class Following:
-    """What a link needs to follow a primary.
-
-    Attributes:
-        name: The name of the replica, which the primary shows.
-        open: Opens the store of the replica, which exists.
-    """
-
-    layout: Layout
-    primary: str
-    name: str
-    open: Callable[[], Follower]
-
-
 class PrimaryLink:
     """Keeps a replica up to date, in a thread; connects again by itself."""
 
-    def __init__(self, client: Client, following: Following) -> None:
-        self._client, self._following = client, following
-        role = RoleFile(following.layout).read()
+    def __init__(
+        self, client: Client, layout: Layout, primary: str, name: str, opens: Callable[[], Follower]
+    ) -> None:
+        """The primary shows `name`; `opens` opens the store of the replica, which exists."""
+        self._client, self._layout, self._name, self._opens = client, layout, name, opens
+        role = RoleFile(layout).read()
         self._was_replica = bool(role.primary)
-        self.role = replace(role, primary=following.primary)
+        self.role = replace(role, primary=primary)
         self.changed: Callable[[], None] = lambda: None
         self.rounds = Rounds()
         self._follower: Follower | None = None
@@ -97,7 +86,7 @@ class PrimaryLink:
         primary cannot be reached is started, and serves what it has. Raises StoreReadOnlyError
         (NOT_A_REPLICA), and all other errors of the first connection.
         """
-        layout = self._following.layout
+        layout = self._layout
         if layout.looks_like_a_store and not self._was_replica:
             self._greet(demoted=load_identity(layout, StoreConfig()).store_id)
         if layout.identity.exists():
@@ -124,11 +113,6 @@ class PrimaryLink:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
-    @property
-    def trouble(self) -> str:
-        """Why the replica cannot follow; empty if it does, or waits for the primary."""
-        return self.rounds.trouble
-
     def state(self) -> ReplicaState:
         """Return how far the replica is behind the end of the log that its primary last sent."""
         follower, connected = self._follower, self._blocks is not None
@@ -136,10 +120,13 @@ class PrimaryLink:
         lag = max(self._published - end, 0)
         is_level = connected and not lag
         lag_ms = 0 if is_level else int(1000 * (time.monotonic() - self._level_s))
-        return ReplicaState(self._following.name, connected, end, lag, lag_ms)
+        return ReplicaState(self._name, connected, end, lag, lag_ms)
 
     def _open(self) -> None:
-        self._follower = self._following.open()
+        """Open the replica, which recovers it after a failed write or fsync, or after a cut."""
+        if self._follower is not None:
+            self._follower.close(clean=False)
+        self._follower = self._opens()
 
     @property
     def _opened(self) -> Follower:
@@ -152,6 +139,9 @@ class PrimaryLink:
             before = self._published
             try:
                 self._follow()
+            except TransportError as error:
+                self.rounds.succeeded(_FAILED)
+                _log.info("the primary cannot be reached: %s", error)
             except Exception as error:
                 self._failed(error)
             self._disconnect()
@@ -159,22 +149,10 @@ class PrimaryLink:
             self._stopped.wait(pause_s)
 
     def _failed(self, error: Exception) -> None:
-        """Log an error, and open the store again after a failed write or fsync."""
-        if self._stopped.is_set():
-            return
-        if isinstance(error, TransportError):
-            self.rounds.succeeded(_FAILED)
-            _log.info("the primary cannot be reached: %s", error)
-            return
-        self.rounds.record(_FAILED, error)
-        if isinstance(error, StoreFailedError):
-            self.rounds.run("opening the replica again failed", self._reopen)
-
-    def _reopen(self) -> None:
-        """Open the replica again, which recovers it after a failed write or fsync."""
-        if self._follower is not None:
-            self._follower.close(clean=False)
-        self._open()
+        if not self._stopped.is_set():
+            self.rounds.record(_FAILED, error)
+            if isinstance(error, StoreFailedError):
+                self.rounds.run("opening the replica again failed", self._open)
 
     def _follow(self) -> None:
         if self._blocks is None:
@@ -202,11 +180,17 @@ class PrimaryLink:
             self._begin()
 
     def _begin(self) -> None:
-        self._blocks = self._client.stream("Replicate", **self._request())
+        follower, own = self._follower, dict[str, Any]()
+        if follower is not None:
+            follower.forget_rest()
+            own = {"store": follower.identity.store_id, "end": follower.end}
+            own["mark"] = follower.newest_mark()
+        who = {"replica": self.role.replica, "name": self._name, "term": self.role.term}
+        self._blocks = self._client.stream("Replicate", **who, **own)
         first = decode_block(next(self._blocks))
         identity = first.files.pop(IDENTITY)
-        if self._follower is None:
-            make_replica(self._following.layout, self.role, identity)
+        if follower is None:
+            make_replica(self._layout, self.role, identity)
             self._open()
         self._acknowledged = 0
         self._take(first)
@@ -225,31 +209,21 @@ class PrimaryLink:
                 remedy="Update the replica before its primary.",
                 code="PRIMARY_NEWER",
             )
-        state, layout = self._client.call("Status"), self._following.layout
-        if demoted is not None and (
-            demoted != hello.store or state.primary or state.term <= self.role.term
-        ):
+        state = self._client.call("Status")
+        is_later = not state.primary and state.term > self.role.term
+        if demoted is not None and not (is_later and hello.store == demoted):
             raise StoreReadOnlyError(
-                f"{layout.root} is a store of its own, not a replica.",
+                f"{self._layout.root} is a store of its own, not a replica.",
                 remedy="Use an empty directory for a replica. The store of an earlier primary"
                 " becomes a replica of the promoted one only.",
                 code="NOT_A_REPLICA",
             )
         if not state.primary:
             check_terms(state.term, self.role.term)
-        if state.term > self.role.term:
+        if is_later:
             self.role = replace(self.role, term=state.term)
             if self._follower is not None:
-                RoleFile(layout).write(self.role)
-
-    def _request(self) -> dict[str, Any]:
-        who = {"replica": self.role.replica, "name": self._following.name, "term": self.role.term}
-        follower = self._follower
-        if follower is None:
-            return who
-        follower.forget_rest()
-        mark = follower.newest_mark()
-        return {**who, "store": follower.identity.store_id, "end": follower.end, "mark": mark}
+                RoleFile(self._layout).write(self.role)
 
     def _take(self, block: Any) -> None:
         """Use one block."""
@@ -285,12 +259,10 @@ class PrimaryLink:
         follower = self._opened
         starts = follower.file_starts()
         # The first file whose first record the primary lacks; the place is in the file before.
-        number = _first(starts, self._lacks)
-        before = starts[max(number - 1, 0)]
-        offsets = [*follower.records(before, follower.end)]
-        place = _first(offsets, self._lacks)
-        offset = offsets[place] if place < len(offsets) else starts[number]
-        follower.cut(offset)
+        number = bisect_left(starts, True, key=self._lacks)
+        offsets = [*follower.records(starts[max(number - 1, 0)], follower.end)]
+        place = bisect_left(offsets, True, key=self._lacks)
+        follower.cut(offsets[place] if place < len(offsets) else starts[number])
         self._open()
 
     def _lacks(self, offset: int) -> bool:
@@ -299,18 +271,6 @@ class PrimaryLink:
         if mark is None:
             return True
         return value_of(self._client.call("Holds", mark=mark), bool | None) is False
-
-
-def _first(offsets: list[int], lacks: Callable[[int], bool]) -> int:
-    """Return the number of the first offset for which `lacks` is true, as for all after it."""
-    low, high = 0, len(offsets)
-    while low < high:
-        middle = (low + high) // 2
-        if lacks(offsets[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _numbers(release: str) -> tuple[int, ...]:

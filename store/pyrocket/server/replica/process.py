@@ -35,7 +35,7 @@ from pyrocket.server.process import (
     write_broker_file,
 )
 from pyrocket.server.replica.broker import ReplicaBroker
-from pyrocket.server.replica.link import TIMEOUTS, Following, PrimaryLink
+from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink
 from pyrocket.server.replica.server import ReplicaServer, itself
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
@@ -53,7 +53,7 @@ def serve(directory: str, settings: Settings) -> bool:
     check_exposure(settings)
     access, certificate = access_of(settings), certificate_of(settings)
     layout = layout_of(directory)
-    link = PrimaryLink(_client(settings), _following(layout, settings))
+    link = _link(layout, settings)
     try:
         waiting_for_store(settings.wait, link.start)
         with Store.open(directory, read_only=True) as store:
@@ -91,12 +91,11 @@ def _client(settings: Settings) -> Client:
     return Client(Connection(settings.replica_of, credentials), TIMEOUTS)
 
 
-def _following(layout: Layout, settings: Settings) -> Following:
+def _link(layout: Layout, settings: Settings) -> PrimaryLink:
     name = f"{socket.gethostname()}:{layout.root.resolve()}"
     config, hooks = settings.store_config(), recovery_hooks(layout, system_clock)
-    return Following(
-        layout, settings.replica_of, name, lambda: Follower(layout, config, system_clock, hooks)
-    )
+    opens = partial(Follower, layout, config, system_clock, hooks)
+    return PrimaryLink(_client(settings), layout, settings.replica_of, name, opens)
 
 
 async def _serve(
