@@ -249,20 +249,17 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
 
 @broker.command()
 @directory
-@exits_with_json
-def promote(directory: str, as_json: bool) -> int:
-    """Make the replica in DIRECTORY, which must have been stopped, a store of its own.
+@exits
+def promote(directory: str) -> int:
+    """Make the replica in DIRECTORY, whose broker was stopped, a store of its own.
 
-    Make sure first that its primary does not run, or has `sync` and no other replica. Then start
+    The earlier primary must have ended, or must have `sync` and no other replica. Then start
     DIRECTORY without --replica-of, and the earlier primary with --replica-of.
     """
     from pyrocket.tools.promotion import promote
 
     role = promote(directory)
-    if as_json:
-        show_json({"term": role.term})
-    else:
-        click.echo(f"{directory} is no longer a replica. Its term is {role.term}.")
+    click.echo(f"{directory} is no longer a replica. Its term is {role.term}.")
     return OK
 
 
