@@ -134,5 +134,5 @@ def _told(result: _Value, status: SendStatus) -> _Value:
     raise BrokerBusyError(
         "the change is stored, but no replica has confirmed it in time.",
         remedy="Repeating it changes nothing. `pyrocket broker status` shows the replicas.",
-        code=status.value,
+        code="FLUSH_SLAVE_TIMEOUT" if status is _TIMEOUT else "SLAVE_NOT_AVAILABLE",
     )

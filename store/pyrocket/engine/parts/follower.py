@@ -51,7 +51,7 @@ from pyrocket.index.queues.rebuild import OffsetContinuity
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from pyrocket.log.salvage import keep_cut
-from pyrocket.log.valid_end import Dense, record_fault, whole_records
+from pyrocket.log.valid_end import Dense, whole_records
 from pyrocket.metadata.identity import check_directory
 from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.values.admin import Removal
@@ -61,15 +61,8 @@ _NAMES = re.compile(
     r"config/[A-Za-z]+\.json(\.bak)?|pyrocket/sink/([0-9a-f]{32}|unclean\.json)"
     r"|pyrocket/(topics|epochs|sink|pop|retention|group_starts)\.json"
 )
-_IDENTITY = frozenset(
-    (
-        *("version", "release", "uuid", "brokerName", "created", "messageDelayLevel"),
-        *("logFileBytes", "queueFileEntries", "indexSlots", "indexItems"),
-    )
-)
-"""The fields of `store.json` that a replica copies: not the ranges of the log with checksums of
-whole records, which the primary may change later.
-"""
+_OWN = frozenset(("propertyCrcRanges", "propertyCrcLock", "enabledAppendPropCRC"))
+"""The fields of `store.json` that a replica does not copy: the primary may change them later."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +98,7 @@ def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
     check_directory(layout, create=True)
     RoleFile(layout).write(role)
     if not layout.identity.exists():
-        known = {name: value for name, value in json.loads(identity).items() if name in _IDENTITY}
+        known = {name: value for name, value in json.loads(identity).items() if name not in _OWN}
         io.replace_file(layout.identity, json.dumps(known, indent=1).encode(), layout.scratch)
 
 
@@ -157,21 +150,18 @@ class Follower(Writer):
             )
         start, data = offset - len(self._rest), self._rest + data
         dense = OffsetContinuity(self.dispatcher.first_offset, self._reached).check
-        end, stored = _last_whole(self._log, dense, start, data)
-        if end > start:
-            self._append_raw(start, memoryview(data)[: end - start], stored)
-        self._rest = data[end - start :]
+        size, stored = _last_whole(self._log, dense, start, data)
+        if size:
+            with self.exclusive():
+                self.room.check_fits(size)
+                self._mark_in_use()
+                self._appender.append_raw(start, memoryview(data)[:size], stored)
+                self.failure.end()
+                self._keys.defer(size)
+        self._rest = data[size:]
 
     def _reached(self, topic: str, queue_id: int) -> int:
         return self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
-
-    def _append_raw(self, start: int, records: memoryview, stored: int) -> None:
-        with self.exclusive():
-            self.room.check_fits(len(records))
-            self._mark_in_use()
-            self._appender.append_raw(start, records, stored)
-            self.failure.end()
-            self._keys.defer(len(records))
 
     def _begin_at(self, offset: int) -> None:
         """Let the empty log begin at an offset, the start of a file."""
@@ -291,8 +281,7 @@ class Follower(Writer):
         The next writer recovers the store as after a crash.
         """
         file = RoleFile(self._layout)
-        role = replace(file.read(), primary="")
-        role = replace(role, term=role.term + 1)
+        role = replace(file.read(), primary="", term=file.read().term + 1)
         with self._locked(self._timeout_ms):
             self._mark_in_use()
             self.page.invalidate(lock_identity(self._layout.lock))
@@ -302,44 +291,37 @@ class Follower(Writer):
 
 
 def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, int]:
-    """Return the log offset after the last whole record, and its store time, of bytes at `start`.
+    """Return the size of the whole records in bytes at `start`, and the last store time.
 
     Raises StoreDamagedError (REPLICA_RECORD) if they are not records that continue their queues.
     """
-    view, buffer, limit = memoryview(data), pa.py_buffer(data), start + len(data)
-    position = end = start
-    stored = 0
-    while position < limit:
-        file_end = log.file_end(position)
-        part = view[: min(limit, file_end) - start]
-        starts, at = follow(part, position - start)
+    view, buffer = memoryview(data), pa.py_buffer(data)
+    at = end = stored = 0
+    while at < len(data):
+        file_end = log.file_end(start + at) - start
+        starts, at = follow(view[:file_end], at)
         if starts:
             bounds = np.array([*starts, at])
             run = RecordFields(buffer, start, bounds[:-1], np.diff(bounds))
-            if (whole := whole_records(run)) < len(run):
-                first, size = starts[whole], int(run.sizes[whole])
-                fault = record_fault(view[first : first + size], start + first)
-                raise _no_record(start + first, fault)
-            if (good := dense(run)) < len(run):
-                raise _no_record(start + starts[good], "it does not continue its queue.")
-            position = end = start + at
-            stored = int(run.store_timestamp.max())
-        if position + BLANK_BYTES > start + len(part):
+            whole = whole_records(run)
+            good = dense(run.head(whole)) if whole else 0
+            if good < len(run):
+                raise _no_record(start + starts[good])
+            end, stored = at, int(run.store_timestamp.max())
+        if at + BLANK_BYTES > min(len(data), file_end):
             break
-        header = read_header(view, position - start)
-        if header.is_blank and header.size == file_end - position:
-            position = file_end
-            continue
-        room = file_end - BLANK_BYTES - position
-        if not (header.is_message and FIXED_BYTES <= header.size <= room):
-            raise _no_record(position, "its size or magic number is wrong.")
-        break
+        header = read_header(view, at)
+        if header.is_message and FIXED_BYTES <= header.size <= file_end - BLANK_BYTES - at:
+            break
+        if not header.is_blank or header.size != file_end - at:
+            raise _no_record(start + at)
+        at = file_end
     return end, stored
 
 
-def _no_record(offset: int, reason: str) -> StoreDamagedError:
+def _no_record(offset: int) -> StoreDamagedError:
     return StoreDamagedError(
-        f"there is no valid record at {offset} in the bytes of the primary's log: {reason}",
+        f"the bytes of the primary's log at {offset} are not a record that continues its queue.",
         remedy="Nothing of it was appended. If the error persists, run `pyrocket verify` on the"
         " primary.",
         code="REPLICA_RECORD",

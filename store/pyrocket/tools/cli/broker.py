@@ -256,7 +256,7 @@ def promote(directory: str) -> int:
     The earlier primary must have ended, or must have `sync` and no other replica. Then start
     DIRECTORY without --replica-of, and the earlier primary with --replica-of.
     """
-    from pyrocket.tools.promotion import promote
+    from pyrocket.server.replica.promotion import promote
 
     role = promote(directory)
     click.echo(f"{directory} is no longer a replica. Its term is {role.term}.")

@@ -2,13 +2,14 @@
 
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.metadata.role import RoleFile
-from pyrocket.tools.promotion import promote
+from pyrocket.server.replica.promotion import promote
 from pyrocket.tools.verify.verify import verify
 from store.server.replica.test_replication import (
     MIDDLE,
@@ -132,6 +133,25 @@ def test_an_earlier_primary_becomes_a_replica_and_its_tail_is_saved(primary, pat
         with Store.open(each, read_only=True) as store:
             assert store.history.cut_since(epoch, "t", 0) < ends[0].maximum
             assert "only-here" not in store.groups.all()
+
+
+def test_an_earlier_primary_with_checksums_follows_one_without(path, where):
+    config = replace(MIDDLE, property_crc=True)
+    primary = Store.open(path, create=True, config=config)
+    primary.topics.create("t", read_queues=2, write_queues=2)
+    with served(primary) as address, linked(address, where):
+        primary.append_batch(batch(numbered(20), 0), topic="t")
+        wait_until_level(path, where)
+    with Store.open(path) as ahead:
+        ahead.append_batch(batch(numbered(20), 0), topic="t")
+    promote(where)
+    store = Store.open(where)
+    with served(store) as address, linked(address, path):
+        store.append_batch(batch(numbered(20), 1), topic="t")
+        wait_until_level(where, path)
+        assert_alike(where, path)
+    assert verify(path).ok
+    assert verify(where).ok
 
 
 def test_both_directions_in_turn(primary, path, where):
