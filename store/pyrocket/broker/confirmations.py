@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -19,13 +19,6 @@ from pyrocket.values.message import SendStatus
 
 _Value = TypeVar("_Value")
 _OK, _TIMEOUT = SendStatus.SEND_OK, SendStatus.FLUSH_SLAVE_TIMEOUT
-
-
-@dataclass(eq=False)
-class _Waiting:
-    end: int
-    deadline_s: float
-    status: "Future[SendStatus]" = field(default_factory=Future)
 
 
 class Confirmations:
@@ -40,7 +33,8 @@ class Confirmations:
         """
         self._published, self._is_available = published, is_available
         self._timeout_s, self._replicated = timeout_s, 0
-        self._waiting, self._changed = list[_Waiting](), threading.Condition()
+        self._waiting: dict[Future[SendStatus], tuple[int, float]] = {}
+        self._changed = threading.Condition()
         self.rounds, self._closed = Rounds(), False
         self._thread = threading.Thread(target=self._run, name="pyrocket-confirm", daemon=True)
         if timeout_s:
@@ -64,15 +58,14 @@ class Confirmations:
 
     def status(self) -> "Future[SendStatus]":
         """Return the future status of all that was appended before the call."""
-        waiting = _Waiting(self._published(), time.monotonic() + self._timeout_s)
-        state = SendStatus(self.state or _OK)
+        status, state = Future[SendStatus](), SendStatus(self.state or _OK)
         if not self._timeout_s or state is not _OK:
-            waiting.status.set_result(state)
-            return waiting.status
+            status.set_result(state)
+            return status
         with self._changed:
-            self._waiting.append(waiting)
+            self._waiting[status] = self._published(), time.monotonic() + self._timeout_s
             self._changed.notify()
-        return waiting.status
+        return status
 
     def holding(self, answer: "Callable[..., _Value]") -> "Callable[..., Future[_Value]]":
         """Return a function whose result is that of `answer`, when a replica has what it appended.
@@ -104,26 +97,26 @@ class Confirmations:
 
     def _run(self) -> None:
         while due := self._next():
-            for waiting in due:
-                in_time = waiting.end <= self._replicated
-                waiting.status.set_result(_OK if in_time else _TIMEOUT)
+            for status, end in due.items():
+                status.set_result(_OK if end <= self._replicated else _TIMEOUT)
 
-    def _next(self) -> list[_Waiting]:
+    def _next(self) -> "dict[Future[SendStatus], int]":
         """Wait until acknowledgements are due, and return them; none after `close`."""
         with self._changed:
-            while not (due := self._due()) and not self._closed:
-                first = self._waiting[0].deadline_s if self._waiting else None
-                self._changed.wait(None if first is None else first - time.monotonic())
-            self._waiting = [waiting for waiting in self._waiting if waiting not in due]
+            while True:
+                now = time.monotonic()
+                due = {
+                    status: end
+                    for status, (end, until) in self._waiting.items()
+                    if end <= self._replicated or until <= now or self._closed
+                }
+                if due or self._closed:
+                    break
+                first = next((until for _, until in self._waiting.values()), None)
+                self._changed.wait(None if first is None else first - now)
+            for status in due:
+                del self._waiting[status]
             return due
-
-    def _due(self) -> list[_Waiting]:
-        now = float("inf") if self._closed else time.monotonic()
-        return [
-            waiting
-            for waiting in self._waiting
-            if waiting.end <= self._replicated or waiting.deadline_s <= now
-        ]
 
 
 def _told(result: _Value, status: SendStatus) -> _Value:

@@ -16,7 +16,8 @@ sends again from the end of its log. How the bytes arrive is not known here.
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -235,24 +236,34 @@ class Follower(Writer):
 
     def newest_mark(self) -> LogMark | None:
         """Return the mark of the last record; None for an empty log. Reads a part of a file."""
-        end = self.page[PUBLISHED]
-        for start in reversed(self._log.run.starts()):
-            if start < end and (offsets := [*self.records(start, end)]):
+        for start in reversed(self._file_starts()):
+            if offsets := self._records(start):
                 return mark_at(self._log, offsets[-1])
         return None
 
-    def records(self, start: int, end: int) -> Iterator[int]:
-        """Yield the log offsets of the records of one file, which begins at `start`."""
-        for run in walk(self._log, start, min(end, self._log.file_end(start))):
-            yield from (run.starts + run.base).tolist()
-
-    def file_starts(self) -> list[int]:
-        """Return the start offsets of the log's files."""
+    def _file_starts(self) -> list[int]:
         return [start for start in self._log.run.starts() if start < self.page[PUBLISHED]]
 
-    def mark_of(self, offset: int) -> LogMark | None:
-        """Return the mark of the record at a log offset."""
-        return mark_at(self._log, offset)
+    def _records(self, start: int) -> list[int]:
+        """Return the log offsets of the records of the file that begins at `start`."""
+        end = min(self.page[PUBLISHED], self._log.file_end(start))
+        return [
+            at for run in walk(self._log, start, end) for at in (run.starts + run.base).tolist()
+        ]
+
+    def cut_what(self, lacks: Callable[[LogMark], bool]) -> None:
+        """Cut off the records from the first one on that the primary `lacks`; see `cut`."""
+
+        def is_lacking(offset: int) -> bool:
+            mark = mark_at(self._log, offset)
+            return mark is None or lacks(mark)
+
+        starts = self._file_starts()
+        # The first file whose first record the primary lacks; the place is in the file before.
+        number = bisect_left(starts, True, key=is_lacking)
+        offsets = self._records(starts[max(number - 1, 0)])
+        place = bisect_left(offsets, True, key=is_lacking)
+        self.cut(offsets[place] if place < len(offsets) else starts[number])
 
     def cut(self, offset: int) -> None:
         """Save the log from a record on as `cut-…`, and cut it off; then close this follower.

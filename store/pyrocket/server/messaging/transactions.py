@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Any
 
 from pyrocket.base.loop_threads import PendingReply
-from pyrocket.broker.append_queue import CONFIRMED
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.server.messaging.caller import Caller
@@ -53,8 +52,7 @@ class TransactionCalls:
             both = status if stored is SendStatus.SEND_OK else stored
             return new("EndTransactionResponse", status=stored_status(both))
 
-        is_commit = state is LocalTransactionState.COMMIT
-        return PendingReply(self._confirm() if is_commit else CONFIRMED, reply)
+        return PendingReply(self._confirm(), reply)
 
 
 class AskedProducers:

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.remote.client import Client, Timeouts
+from pyrocket.values.message import LogMark
 from pyrocket.values.source import ReplicaState
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import value_of
@@ -176,7 +176,8 @@ class PrimaryLink:
             self._disconnect()
             if error.code != "REPLICA_DIVERGED":
                 raise
-            self._cut()
+            self._opened.cut_what(self._lacks)
+            self._open()
             self._begin()
 
     def _begin(self) -> None:
@@ -254,22 +255,8 @@ class PrimaryLink:
             self._client.call("Acknowledge", replica=role.replica, end=end, term=role.term)
             self._acknowledged = end
 
-    def _cut(self) -> None:
-        """Cut off the records from the first one on that the primary does not have."""
-        follower = self._opened
-        starts = follower.file_starts()
-        # The first file whose first record the primary lacks; the place is in the file before.
-        number = bisect_left(starts, True, key=self._lacks)
-        offsets = [*follower.records(starts[max(number - 1, 0)], follower.end)]
-        place = bisect_left(offsets, True, key=self._lacks)
-        follower.cut(offsets[place] if place < len(offsets) else starts[number])
-        self._open()
-
-    def _lacks(self, offset: int) -> bool:
-        """Whether the primary does not have the record at a log offset of the replica."""
-        mark = self._opened.mark_of(offset)
-        if mark is None:
-            return True
+    def _lacks(self, mark: LogMark) -> bool:
+        """Whether the primary does not have a record of the replica."""
         return value_of(self._client.call("Holds", mark=mark), bool | None) is False
 
 

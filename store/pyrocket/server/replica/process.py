@@ -1,43 +1,35 @@
 """Runs the process of a replica: follows the primary, listens, and stops cleanly on SIGTERM."""
 
-import asyncio
 import logging
-import os
 import socket
 from functools import partial
-from typing import Any, cast
 
 from pyrocket.base.arguments import parse_address
 from pyrocket.base.clock import system_clock
-from pyrocket.base.credentials import read_credentials
-from pyrocket.broker.broker import Broker
+from pyrocket.base.credentials import Credentials, read_credentials
 from pyrocket.broker.files import refuse_if_others_can_read
 from pyrocket.broker.settings import CODE, PLAIN, Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.errors import OptionError
-from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.metadata.identity import layout_of
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.gate import Gate
+from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.process import (
+    Running,
     access_of,
     certificate_of,
     check_exposure,
     listen_at,
-    logging_expiry,
-    monitoring,
     run_loop,
-    stop_signal,
     waiting_for_store,
-    write_broker_file,
 )
 from pyrocket.server.replica.broker import ReplicaBroker
 from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink
 from pyrocket.server.replica.server import ReplicaServer, itself
-from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from pyrocket.store import Store
@@ -105,27 +97,10 @@ async def _serve(
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
-    stopping = stop_signal()
-    server, broker_file = ReplicaServer(broker, gate, settings), BrokerFile(Layout(broker.path))
+    server = ReplicaServer(broker, gate, settings)
     listens = [listen_at(server, address, certificate) for address in settings.listen]
-
-    def trouble() -> str:
-        return "stopping" if server.is_stopping else broker.trouble
-
-    # The metrics use only what both kinds of brokers have.
-    served = cast(Broker, broker), cast(Server, server)
-    with (
-        logging_expiry(certificate),
-        monitoring(*served, watch, settings, certificate, trouble) as metrics,
-    ):
-        await server.start()
-        running: Any = RunningBroker(os.getpid(), listens, metrics)
-        await asyncio.to_thread(write_broker_file, broker_file, running)
-        try:
-            primary = broker.link.role.primary
-            _log.info("serving %s, a replica of %s, at %s", broker.path, primary, listens)
-            await stopping.wait()
-            _log.info("stopping")
-        finally:
-            await server.stop(settings.drain)
-            await asyncio.to_thread(broker_file.delete)
+    topics = RegisteredTopics(broker.store, settings.cluster_name, next(iter(listens), ""))
+    registrar = Registrar(broker.store, topics, settings.nameserver, Credentials())
+    _log.info("%s is a replica of %s", broker.path, broker.link.role.primary)
+    running = Running(broker, server, registrar, listens, certificate, settings)
+    await running.until_stopped(watch)
