@@ -84,7 +84,6 @@ class Writer:
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.files.attach()
-            # The records that a replica receives may lack checksums.
             seals = None if self._follows else self.identity.config.property_crc
             if SealedLog(layout).settle(self.page[PUBLISHED], seals):
                 self.structure_changed()
