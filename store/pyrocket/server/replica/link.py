@@ -211,15 +211,17 @@ class PrimaryLink:
                 code="PRIMARY_NEWER",
             )
         state = self._client.call("Status")
-        is_later = not state.primary and state.term > self.role.term
-        if demoted is not None and not (is_later and hello.store == demoted):
+        own = demoted if self._follower is None else self._follower.identity.store_id
+        is_ours = not state.primary and own in (None, hello.store)
+        is_later = is_ours and state.term > self.role.term
+        if demoted is not None and not is_later:
             raise StoreReadOnlyError(
                 f"{self._layout.root} is a store of its own, not a replica.",
                 remedy="Use an empty directory for a replica. The store of an earlier primary"
                 " becomes a replica of the promoted one only.",
                 code="NOT_A_REPLICA",
             )
-        if not state.primary:
+        if is_ours:
             check_terms(state.term, self.role.term)
         if is_later:
             self.role = replace(self.role, term=state.term)

@@ -197,6 +197,21 @@ def test_stores_that_are_no_earlier_primary_are_refused(primary, path, where, tm
         link.stop()
 
 
+def test_the_term_of_another_store_is_not_adopted(primary, path, where, tmp_path):
+    other, copy = tmp_path / "other", tmp_path / "copy"
+    with served(Store.open(other, create=True)) as address, linked(address, copy):
+        wait_for(lambda: Layout(copy).state.exists())
+    promote(copy)
+    with served(primary) as address, linked(address, where):
+        primary.append(message(b"x"))
+        wait_until_level(path, where)
+    with served(Store.open(copy)) as address:
+        link = link_to(address, where)
+        assert code_of(link.start) == "REPLICA_OTHER_STORE"
+        link.stop()
+    assert RoleFile(Layout(where)).read().term == 0
+
+
 def test_only_a_stopped_replica_is_promoted(primary, path, where, tmp_path):
     assert code_of(lambda: promote(path)) == "NOT_A_REPLICA"
     assert code_of(lambda: promote(tmp_path / "nothing")) == "STORE_NOT_FOUND"
