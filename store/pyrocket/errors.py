@@ -66,6 +66,8 @@ class FailedSend(Enum):
 _FAILED_SEND = {
     "QUEUES_NOT_WRITTEN": FailedSend.STORED,
     "FLUSH_DISK_TIMEOUT": FailedSend.STORED,
+    "FLUSH_SLAVE_TIMEOUT": FailedSend.STORED,
+    "SLAVE_NOT_AVAILABLE": FailedSend.STORED,
     "TOPIC_NOT_FOUND": FailedSend.STALE_ROUTE,
     "TOPIC_CHANGED": FailedSend.STALE_ROUTE,
     "TOPIC_NOT_WRITABLE": FailedSend.STALE_ROUTE,
@@ -340,7 +342,7 @@ class TransportError(StoreUnavailableError):
 
 
 class BrokerBusyError(StoreUnavailableError):
-    """A broker is overloaded; the same call can be repeated later."""
+    """A broker cannot complete a call now; the same call can be repeated later."""
 
     default_code = "TOO_MANY_REQUESTS"
 

@@ -14,6 +14,7 @@ from pyrocket.disk import io
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.shared_state import SharedState
 from pyrocket.errors import OffsetOutOfRangeError, SinkError
+from pyrocket.server.replica.promotion import promote
 from support.broker_groups import consume_until_death  # noqa: F401  a task of its own
 from support.halves import send_for_ever  # noqa: F401  a task of its own
 from support.inner import inner
@@ -268,4 +269,11 @@ def cut_until_step(path, offset, step, half, trace):
     die_at_step(step, half, trace)
     if follower.end > offset:
         follower.cut(offset)
+    os._exit(0)
+
+
+def promote_until_step(path, step, half, trace):
+    """Promote a replica, and die before a step."""
+    die_at_step(step, half, trace)
+    promote(Path(path))
     os._exit(0)

@@ -1,9 +1,14 @@
-"""A follower dies at each single step; the next one continues, and the replica is alike."""
+"""A follower, or a promotion, dies at each single step; the next one continues or completes it."""
+
+import shutil
 
 import pytest
-from crash.children import cut_until_step, follow_until_step
+from crash.children import cut_until_step, follow_until_step, promote_until_step
 from crash.power_loss import HALVES
 from pyrocket import Store
+from pyrocket.disk.layout import Layout
+from pyrocket.metadata.role import RoleFile
+from pyrocket.server.replica.promotion import promote
 from support.replicas import (
     assert_alike,
     log_bytes,
@@ -14,7 +19,7 @@ from support.replicas import (
     replica_of,
 )
 from support.shares import FEW_STEPS
-from support.stores import SMALL, batch, message, reboot
+from support.stores import SMALL, batch, bodies, message, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
@@ -97,3 +102,31 @@ def test_a_follower_that_dies_while_it_cuts_a_tail_loses_nothing_else(
             if status == 0:
                 break
         assert status == 0
+
+
+@pytest.mark.parametrize("every", FEW_STEPS)
+def test_a_promotion_that_dies_at_any_step_is_completed_by_the_next(nursery, path, tmp_path, every):
+    where = tmp_path / "replica"
+    follower = replica_of(path, where)
+    with Store.open(path, config=SMALL) as primary:
+        grow(primary, 1)
+        pass_on(path, follower)
+        pass_files(path, follower)
+        expected, epoch = bodies(primary), primary.history.epoch
+    follower.close(clean=True)
+    for step in range(0, 1000, every):
+        copy = shutil.copytree(where, tmp_path / f"copy{step}")
+        status = nursery.run(
+            promote_until_step, path=copy, step=step, half=False, trace=tmp_path / f"trace{step}"
+        )
+        assert status in (0, 9)
+        if RoleFile(Layout(copy)).read().primary:
+            promote(copy)
+        with Store.open(copy) as store:
+            assert bodies(store) == expected
+            assert store.history.epoch > epoch
+            store.append(message(b"more"))
+        assert RoleFile(Layout(copy)).read().term == 1
+        if status == 0:
+            break
+    assert status == 0

@@ -267,13 +267,6 @@ def test_a_tail_that_the_primary_lacks_is_saved_and_cut(primary, path, tmp_path)
     follower.close(clean=True)
 
 
-def test_a_store_of_its_own_is_not_made_a_replica(primary, path, tmp_path):
-    Store.open(tmp_path / "other", create=True).close()
-    with pytest.raises(StoreReadOnlyError) as caught:
-        replica_of(path, tmp_path / "other")
-    assert caught.value.code == "NOT_A_REPLICA"
-
-
 def test_a_replica_has_one_follower(primary, replica, tmp_path):
     with pytest.raises(PyrocketError) as caught:
         opened(tmp_path / "replica")

@@ -97,6 +97,7 @@ def served(store, port=0, access=None, certificate=None, faults=None, **settings
         checks=given.check_policy(),
         trace_topic=given.trace_topic if given.trace else "",
         auto_create_groups=given.creates_groups,
+        sync_timeout_s=given.replica_timeout,
     )
 
     async def serve():

@@ -13,12 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, StoreUnavailableError
-from pyrocket.values.message import AppendResult
+from pyrocket.values.message import AppendResult, SendStatus
 
 Append = Callable[[ReceivedRecords], "Future[AppendResult]"]
 """`AppendQueue.put`: appends records with the next group append."""
@@ -31,13 +32,21 @@ GROUP_BYTES = 8 << 20
 _PATIENCE = 0.5
 """Maximum wait for more requests, as a fraction of the duration of the previous append."""
 
+Confirm = Callable[[], "Future[SendStatus]"]
+"""Returns the future status of all that was appended before the call."""
+
 AppendTogether = Callable[[Sequence[ReceivedRecords]], Sequence[AppendResult | Exception]]
 """Appends requests in one exclusive section, and returns the result or error of each."""
+
+
+CONFIRMED: "Future[SendStatus]" = Future()
+CONFIRMED.set_result(SendStatus.SEND_OK)
 
 
 @dataclass
 class _Waiting:
     records: ReceivedRecords
+    confirms: bool
     result: Future[AppendResult] = field(default_factory=Future)
 
 
@@ -48,12 +57,16 @@ class AppendQueue:
         self,
         append: AppendTogether,
         *,
+        confirm: Confirm = lambda: CONFIRMED,
         gathers: bool = False,
         max_requests: int = MAX_REQUESTS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """With `gathers`, a group waits until it has as many requests as the previous group."""
-        self._append, self._gathers = append, gathers
+        """`confirm` is called after each append, and decides when its results are returned.
+
+        With `gathers`, a group waits until it has as many requests as the previous group.
+        """
+        self._append, self._confirm, self._gathers = append, confirm, gathers
         self._expected, self._patience_s = 0, 0.0
         self.rounds = Rounds()
         self.after_append: Callable[[], None] = lambda: None
@@ -69,8 +82,9 @@ class AppendQueue:
         """Add records without waiting, and return a future with the result of the append.
 
         Cancelling the future before the append starts cancels the append. Use
-        `cancellable=False` if the caller relies on the append. Raises BrokerBusyError if too many
-        requests or bytes are pending, StoreUnavailableError.
+        `cancellable=False` if the caller relies on the append; its result does not wait for
+        `confirm`. Raises BrokerBusyError if too many requests or bytes are pending,
+        StoreUnavailableError.
         """
         with self._changed:
             if self._closed:
@@ -81,7 +95,7 @@ class AppendQueue:
                     f"{len(self._waiting)} appends of {self._bytes} bytes are waiting.",
                     remedy="Try again later.",
                 )
-            waiting = _Waiting(records)
+            waiting = _Waiting(records, confirms=cancellable)
             if not cancellable:
                 waiting.result.set_running_or_notify_cancel()
             self._waiting.append(waiting)
@@ -140,8 +154,15 @@ class AppendQueue:
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
+        held = self._confirm()
         for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 request.result.set_exception(result)
             else:
-                request.result.set_result(result)
+                status = held if request.confirms else CONFIRMED
+                status.add_done_callback(partial(_answer, request, result))
+
+
+def _answer(request: _Waiting, result: AppendResult, status: "Future[SendStatus]") -> None:
+    is_ok = status.result() is SendStatus.SEND_OK
+    request.result.set_result(result if is_ok else replace(result, status=status.result()))

@@ -68,6 +68,7 @@ class Broker:
         trace_topic: str = "",
         auto_create_groups: bool = True,
         holds_groups: bool = False,
+        sync_timeout_s: float = 0,
     ) -> None:
         """Serve an open store.
 
@@ -77,13 +78,15 @@ class Broker:
         trace_topic: The topic for the message trace; empty for no trace.
         auto_create_groups: Whether the first heartbeat of a consumer group creates it.
         holds_groups: Whether other processes may open the store, but not consume for its groups.
+        sync_timeout_s: How long a send waits for a replica; with 0, it does not.
         """
         self._store, self._max_request_bytes = store, max_request_bytes
         self._writer = writer_of(store)
         self._writer.room.keep_reserve()
         store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
-        self.source, self.sink = StoreSource(store), StoreSink(store)
-        self.replicas = Replicas(store)
+        self.replicas = Replicas(store, sync_timeout_s)
+        self.confirmations = self.replicas.confirmations
+        self.source, self.sink = StoreSource(store), StoreSink(store, self.confirmations.status)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
@@ -167,7 +170,8 @@ class Broker:
 
     def running(self) -> RunningState:
         state = running_state(self._store.path, self._writer.cleaner.is_full)
-        return replace(state, replicas=self.replicas.states())
+        term, sync = self.replicas.term, self.confirmations.state
+        return replace(state, replicas=self.replicas.states(), term=term, sync=sync)
 
     @property
     def trouble(self) -> str:
@@ -190,6 +194,7 @@ class Broker:
             "flushes": self._flushes,
             "services": self._services,
             "appends": self.sink.appends,
+            "confirmations": self.confirmations,
             "long polls": self._polls,
             "transactions": self.transactions,
             "message traces": self.traces,
@@ -247,6 +252,7 @@ class Broker:
             if self.traces is not None:
                 self.traces.close()
             self.sink.close()
+            self.confirmations.close()
             self._services.stop()
             self._store.close()
 

@@ -51,7 +51,7 @@ class ClientCalls:
         }
         writes: Answers = {
             "CreateMissing": self.create_missing,
-            "SendHalf": self.send_half,
+            "SendHalf": self._broker.confirmations.holding(self.send_half),
             "EndHalf": self.end_half,
             "JoinGroups": consumers.heartbeat,
             "GroupStarts": consumers.group_starts,
@@ -116,8 +116,15 @@ class ClientCalls:
 
     def end_half(
         self, group: str, topic: str, transaction_id: str, state: LocalTransactionState
+    ) -> "Future[None] | None":
+        """Commit or roll back; see `BrokerTransactions.end`. A commit waits for a replica."""
+        is_commit = state is LocalTransactionState.COMMIT
+        end = self._broker.confirmations.holding(self._end) if is_commit else self._end
+        return end(group, topic, transaction_id, state)
+
+    def _end(
+        self, group: str, topic: str, transaction_id: str, state: LocalTransactionState
     ) -> None:
-        """Commit or roll back; see `BrokerTransactions.end`."""
         self._broker.transactions.end(topic, transaction_id, state, group)
 
     def group_members(self, group: str) -> list[str]:

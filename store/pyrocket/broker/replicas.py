@@ -7,15 +7,17 @@ with the end of the log from which they hold, and sent when the log has been sen
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from pyrocket.broker.confirmations import Confirmations
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import SmallFiles, small_paths
 from pyrocket.errors import DataLossError, InvalidInputError, StoreLockedError
 from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.json_table import file_stamp
+from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.store import Store, reader_of, writer_of
 from pyrocket.values.message import LogMark
 from pyrocket.values.source import ReplicaState
@@ -27,7 +29,9 @@ _BLOCK_BYTES = 1 << 20
 _LOOK_S = 1.0
 """How often small files are compared; after changes of topics and files they are at once."""
 
-_MAX_KNOWN = 100
+_MAX_BEHIND = 256 << 20
+"""RocketMQ's haSlaveFallbehindMax: a replica that lacks more bytes is not waited for."""
+
 _CRC_BYTES = 4
 
 
@@ -39,65 +43,61 @@ def encode_block(**fields: object) -> bytes:
 
 @dataclass
 class _Replica:
-    """A replica that has connected. `feed` is its stream, None while it is not connected."""
+    """A replica that has connected, the end of its durable log, and whether it is connected."""
 
     id: str
     name: str
     end: int
-    feed: "ReplicaFeed | None" = None
+    connected: bool = True
 
 
 class Replicas:
     """The replicas that have connected to one broker. Safe to share between threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, sync_timeout_s: float = 0) -> None:
         self._store, self._reader = store, reader_of(store)
+        self.term = RoleFile(Layout(store.path)).read().term
         self._lock, self._known = threading.Lock(), dict[str, _Replica]()
+        self.confirmations = Confirmations(self._published, self._is_any_near, sync_timeout_s)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a replica has acknowledged something."""
 
     def connect(
-        self, store: str, replica: str, name: str, end: int, mark: LogMark | None
+        self, store: str, replica: str, name: str, term: int, end: int, mark: LogMark | None
     ) -> "ReplicaFeed":
         """Return what to send to a replica, whose log ends at `end` and has the mark.
 
         `store` is empty for a replica without a store, `mark` missing for an empty log. Raises
-        InvalidInputError (REQUEST_MALFORMED, REPLICA_OTHER_STORE, REPLICA_NAME_IN_USE), and
-        DataLossError (REPLICA_BEHIND, REPLICA_DIVERGED).
+        InvalidInputError (REQUEST_MALFORMED, REPLICA_OTHER_STORE, REPLICA_NAME_IN_USE,
+        PRIMARY_FENCED), and DataLossError (REPLICA_BEHIND, REPLICA_DIVERGED).
         """
-        ours = self._store
         if not (replica and name):
             raise InvalidInputError(
                 "a replica has to give its id and its name.",
                 remedy="Use a release of pyrocket that this broker supports.",
                 code="REQUEST_MALFORMED",
             )
-        if store not in ("", ours.uuid):
+        if store not in ("", self._store.uuid):
             raise InvalidInputError(
-                f"the replica has the store {store}, but the primary has {ours.uuid}.",
+                f"the replica has the store {store}, but the primary has {self._store.uuid}.",
                 remedy="Use the address of the replica's primary, or an empty directory.",
                 code="REPLICA_OTHER_STORE",
             )
+        check_terms(self.term, term)
         if mark is not None:
             self._check_place(end, mark)
         with self._lock:
             known = self._known.get(name)
-            if known is not None and known.feed is not None and known.id != replica:
+            is_same = known is not None and known.id == replica
+            if known is not None and known.connected and not is_same:
                 raise InvalidInputError(
                     f"another replica is connected as {name}.",
                     remedy="Was the directory copied? Make the second replica in an empty one.",
                     code="REPLICA_NAME_IN_USE",
                 )
-            idle = [
-                other
-                for other, state in self._known.items()
-                if state.feed is None and other != name
-            ]
-            for other in idle[: max(len(self._known) - _MAX_KNOWN, 0)]:
-                del self._known[other]
-            durable = known.end if known is not None and known.id == replica else 0
-            self._known[name] = _Replica(replica, name, durable)
-            feed = ReplicaFeed(ours, self, name, None if mark is None else end)
-            self._known[name].feed = feed
-        return feed
+            state = _Replica(replica, name, known.end if known is not None and is_same else 0)
+            self._known[name] = state
+        return ReplicaFeed(self._store, state, None if mark is None else end)
 
     def _check_place(self, end: int, mark: LogMark) -> None:
         log_start, log_end = self._reader.log.first_offset(), self._store.position().published
@@ -115,25 +115,40 @@ class Replicas:
                 code="REPLICA_DIVERGED",
             )
 
-    def acknowledge(self, replica: str, end: int) -> None:
-        """Record up to which log offset the log of a replica is durable."""
-        with self._lock:
-            for known in self._known.values():
-                if known.id == replica:
-                    known.end = end
+    def acknowledge(self, replica: str, end: int, term: int) -> None:
+        """Record up to which log offset the log of a replica is durable.
 
-    def disconnected(self, name: str, feed: "ReplicaFeed") -> None:
-        """Record that a stream has ended, unless the replica has another one."""
+        Raises InvalidInputError (PRIMARY_FENCED) for another term than that of the store.
+        """
+        check_terms(self.term, term)
         with self._lock:
-            if (known := self._known.get(name)) is not None and known.feed is feed:
-                known.feed = None
+            states = [state for state in self._known.values() if state.id == replica]
+            for state in states:
+                state.end = end
+        if states and term == self.term:
+            self.confirmations.acknowledged(end)
+        self.changed()
+
+    def _published(self) -> int:
+        return self._store.position().published
+
+    def _is_any_near(self) -> bool:
+        """Whether a connected replica lacks little enough to be waited for."""
+        least = self._published() - _MAX_BEHIND
+        with self._lock:
+            return any(known.connected and known.end >= least for known in self._known.values())
+
+    def version(self) -> tuple[object, ...]:
+        """Return a value that changes when there may be something to send to a replica."""
+        with self._lock:
+            return self._store.position(), *(state.end for state in self._known.values())
 
     def states(self) -> list[ReplicaState]:
         """Return the state of each replica that has connected since the broker was started."""
         with self._lock:
             known = [*self._known.values()]
         return [
-            ReplicaState(state.name, state.feed is not None, state.end, *self._lag(state.end))
+            ReplicaState(state.name, state.connected, state.end, *self._lag(state.end))
             for state in known
         ]
 
@@ -150,45 +165,47 @@ class Replicas:
         return lag, max(self._store.now() - stored, 0) if stored else 0
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Small files to send when the log has been sent up to `at`."""
-
-    at: int
-    small: SmallFiles = field(default_factory=SmallFiles)
-
-
 class ReplicaFeed:
     """What one replica is sent. Its methods may be called by any thread, one at a time."""
 
-    def __init__(self, store: Store, replicas: Replicas, name: str, end: int | None) -> None:
+    def __init__(self, store: Store, replica: _Replica, end: int | None) -> None:
         """`end` is that of the replica's log; None for a log without records."""
-        self._store, self._replicas, self._name = store, replicas, name
+        self._store, self._replica = store, replica
         self._layout, self._log = Layout(store.path), reader_of(store).log
         self._at = self._log.first_offset() if end is None else end
-        self._stamps: Mapping[str, object] = {}
+        self._level_at = 0
+        """The end of the last block with which the replica has everything."""
+
+        self._stamps: Mapping[str, object] | None = None
         self._cursors: Mapping[int, int] = {}
         self._structure, self._log_start, self._next_look = -1, -1, 0.0
         own = {IDENTITY: self._layout.identity, "pyrocket/epochs.json": self._layout.epochs}
         contents = {name: read_or_none(path) for name, path in own.items()}
         known = {name: data for name, data in contents.items() if data is not None}
-        self._held: _Held | None = _Held(self._at, SmallFiles(known))
+        self._held: SmallFiles | None = SmallFiles(known)
+        self._held_at = self._at
 
     def close(self) -> None:
         """Record that the replica is no longer connected."""
-        self._replicas.disconnected(self._name, self)
+        self._replica.connected = False
 
     def next(self) -> bytes | None:
-        """Return the next block; None if the replica has been sent everything."""
+        """Return the next block; None if there is nothing to send now.
+
+        While the replica makes a block durable with which it has everything, less than a block is
+        not sent: what is appended meanwhile needs only one fsync and one acknowledgement.
+        """
         published = self._store.position().published
         if self._held is None:
             self._look()
-        limit = self._held.at if self._held else published
+        limit = published if self._held is None else self._held_at
         if self._at < limit:
+            if self._replica.end < self._level_at and limit - self._at < _BLOCK_BYTES:
+                return None
             return self._log_block(min(limit, self._log.file_end(self._at)), published)
         if self._held is None:
             return None
-        small, self._held = self._held.small, None
+        small, self._held = self._held, None
         return encode_block(
             offset=self._at,
             published=published,
@@ -196,6 +213,7 @@ class ReplicaFeed:
             files=small.files,
             gone=small.gone,
             cursors=small.cursors,
+            all_files=small.is_all,
         )
 
     def _log_block(self, limit: int, published: int) -> bytes:
@@ -211,6 +229,8 @@ class ReplicaFeed:
                 code="REPLICA_BEHIND",
             )
         self._at += len(data)
+        if self._at == published:
+            self._level_at = published
         return encode_block(offset=start, data=data, published=published)
 
     def _look(self) -> None:
@@ -219,25 +239,24 @@ class ReplicaFeed:
         if structure == self._structure and now < self._next_look:
             return
         self._next_look = now + _LOOK_S
-        paths = small_paths(self._layout)
+        paths, before = small_paths(self._layout), self._stamps or {}
         stamps = {name: file_stamp(path) for name, path in paths.items()}
         # Read before the end of the log: everything that they cover has been appended.
-        cursors = reader_of(self._store).cursors()
-        changed = [name for name in stamps if stamps[name] != self._stamps.get(name)]
-        gone = [name for name in self._stamps if name not in stamps]
-        first = self._log.first_offset()
-        if not changed and not gone:
-            if (cursors, first) != (self._cursors, self._log_start):
-                at = self._store.position().published
-                self._held = _Held(at, SmallFiles(cursors=cursors))
-        else:
+        cursors, first = reader_of(self._store).cursors(), self._log.first_offset()
+        changed = [name for name in stamps if stamps[name] != before.get(name)]
+        gone = [name for name in before if name not in stamps]
+        is_all = self._stamps is None
+        if changed or gone or is_all:
             try:
                 with writer_of(self._store).exclusive(even_if_full=True):
-                    at = self._store.position().published
+                    self._held_at = self._store.position().published
                     contents = {name: read_or_none(paths[name]) for name in changed}
             except StoreLockedError:
                 return  # The next look tries again.
             files = {name: data for name, data in contents.items() if data is not None}
-            self._held = _Held(at, SmallFiles(files, gone, cursors))
+            self._held = SmallFiles(files, gone, cursors, is_all)
+        elif (cursors, first) != (self._cursors, self._log_start):
+            self._held_at = self._store.position().published
+            self._held = SmallFiles(cursors=cursors)
         self._stamps, self._cursors, self._log_start = stamps, cursors, first
         self._structure = structure

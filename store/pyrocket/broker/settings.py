@@ -135,6 +135,10 @@ def _flush(text: str) -> str:
     return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}.get(text, text)
 
 
+def _role(text: str) -> str:
+    return {"ASYNC_MASTER": "false", "SYNC_MASTER": "true"}.get(text, text)
+
+
 _MS = "{}ms".format
 
 
@@ -188,6 +192,17 @@ class Settings:
         TEXT,
         "Address of the broker whose store is copied, as host:port; only reads are served.",
     )
+    sync: bool = _setting(
+        False,
+        FLAG,
+        "Whether sends are acknowledged after a replica has the messages durably.",
+        "brokerRole",
+        _role,
+    )
+    sync_timeout: float = _setting(
+        2.0, DURATION, "How long a send waits for a replica. Clients wait 3 s for a reply.",
+        "slaveTimeout", _MS,
+    )  # fmt: skip
     replica_ca: str = _setting(
         "", TEXT, "PEM file with the CA certificates of that broker; implies TLS."
     )
@@ -307,6 +322,11 @@ class Settings:
         if self.auto_create_groups is None:
             return all(map(is_loopback, self.listen))
         return self.auto_create_groups
+
+    @property
+    def replica_timeout(self) -> float:
+        """How long a send waits for a replica, in seconds; 0 if it does not."""
+        return max(self.sync_timeout, 0.001) if self.sync else 0
 
     def check_policy(self) -> CheckPolicy:
         """Return the policy for checking half messages."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 
-from pyrocket.broker.append_queue import AppendQueue
+from pyrocket.broker.append_queue import CONFIRMED, AppendQueue, Confirm
 from pyrocket.engine.received_records import ReceivedRecords, RecordCheck
 from pyrocket.errors import SinkError
 from pyrocket.formats.record_batch import EncodedBatch
@@ -19,14 +19,16 @@ from pyrocket.values.sink import Published, Staged
 class StoreSink:
     """Writes to an open store for clients. Safe to share between threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, confirm: Confirm = lambda: CONFIRMED) -> None:
+        self._confirm = confirm
         self._store, self._records = store, RecordCheck(store.config, store.now)
 
     @cached_property
     def appends(self) -> AppendQueue:
         """The queue for appends of all clients; its thread starts on first use."""
         append = sender_of(self._store).append_received
-        return AppendQueue(append, gathers=self._store.config.flush == "sync")
+        gathers = self._store.config.flush == "sync"
+        return AppendQueue(append, confirm=self._confirm, gathers=gathers)
 
     def send(self, message: Message, create: bool = False) -> SendResult:
         """Append one message; `create` a missing topic. Raises MessageError, TopicNotFoundError."""

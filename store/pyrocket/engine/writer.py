@@ -84,7 +84,8 @@ class Writer:
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.files.attach()
-            if SealedLog(layout).settle(self.page[PUBLISHED], self.identity.config.property_crc):
+            seals = None if self._follows else self.identity.config.property_crc
+            if SealedLog(layout).settle(self.page[PUBLISHED], seals):
                 self.structure_changed()
             self._structure = self.page[STRUCTURE]
             self._session.exclude_others(config.exclusive)

@@ -1,7 +1,10 @@
-"""`pyrocket/role.json`: says that the store is a replica, which only its primary's log may change.
+"""`pyrocket/role.json`: whether only a primary's log may change the store, and the store's term.
 
-A process that opens the directory for writing would append to it, so that the logs of replica and
+A process that opens a replica for writing would append to it, so that the logs of replica and
 primary would differ. Therefore every writer looks for the file before it changes anything.
+
+Each promotion of a replica increases the term. Of two brokers with the same store, the one with the
+lower term was a primary before the other was promoted: no replica follows it any more.
 """
 
 import uuid
@@ -9,17 +12,24 @@ from dataclasses import asdict, dataclass, field
 
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreDamagedError, StoreReadOnlyError
+from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreReadOnlyError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
 
 
 @dataclass(frozen=True)
 class Role:
-    """The role of a replica: its primary's address, and the id by which the primary knows it."""
+    """The role of a store.
 
-    primary: str
+    Attributes:
+        primary: The address of a replica's primary; empty for a store of its own.
+        replica: The id by which the primary knows the replica.
+        term: The number of promotions in the history of the store.
+    """
+
+    primary: str = ""
     replica: str = field(default_factory=lambda: uuid.uuid4().hex)
+    term: int = 0
 
 
 class RoleFile:
@@ -28,11 +38,11 @@ class RoleFile:
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch, self._root = layout.role, layout.scratch, layout.root
 
-    def read(self) -> Role | None:
-        """Return the role; None for a store that is no replica. Raises StoreDamagedError."""
+    def read(self) -> Role:
+        """Return the role; without a file, that of a store of its own. Raises StoreDamagedError."""
         data = read_or_none(self._path)
         try:
-            return None if data is None else Role(**decode_own(self._path, data))
+            return Role(**decode_own(self._path, data)) if data is not None else Role()
         except (TypeError, *PARSE_ERRORS) as error:
             raise StoreDamagedError(
                 f"{self._path} cannot be read: {error}.",
@@ -40,17 +50,28 @@ class RoleFile:
             ) from error
 
     def write(self, role: Role) -> None:
-        """Make the directory that of a replica, durably."""
+        """Set the role durably."""
         replace_file(self._path, encode_own(self._path, asdict(role)), self._scratch)
 
     def refusal(self) -> StoreReadOnlyError | None:
         """Return the error for every change that does not come from the primary's log, if any."""
-        role = self.read()
-        if role is None:
+        primary = self.read().primary
+        if not primary:
             return None
         return StoreReadOnlyError(
-            f"{self._root} is a replica of {role.primary}: it can only be read.",
-            remedy=f"Write to {role.primary}. For a store of its own, take a snapshot of the"
-            " replica: `pyrocket snapshot`.",
+            f"{self._root} is a replica of {primary}: it can only be read.",
+            remedy=f"Write to {primary}. If it is lost: `pyrocket broker promote`. For a copy that"
+            " is a store of its own: `pyrocket snapshot`.",
             code="REPLICA_READ_ONLY",
+        )
+
+
+def check_terms(primary: int, replica: int) -> None:
+    """Raise InvalidInputError (PRIMARY_FENCED) if a primary has an older term than its replica."""
+    if primary < replica:
+        raise InvalidInputError(
+            f"the primary has the term {primary}, but its replica has {replica}: another replica"
+            " was promoted.",
+            remedy="Start the broker with the older term with --replica-of the promoted one.",
+            code="PRIMARY_FENCED",
         )

@@ -321,7 +321,7 @@ class RemoteSink:
 
     @remote("Flush")
     def flush(self) -> None:
-        """Flush everything appended before the call."""
+        """Flush everything appended before the call; with `sync`, a replica must have it, too."""
 
     def close(self, *, clean: bool = True) -> None:
         """Close the connection."""

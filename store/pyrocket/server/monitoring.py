@@ -19,6 +19,7 @@ from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.health import trouble_or_error
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
+from pyrocket.values.message import SendStatus
 from pyrocket.values.source import ReplicaState
 
 _NODE = ("cluster", "node_type", "node_id")
@@ -106,6 +107,9 @@ class Metrics:
             yield self._gauge("pyrocket_certificate_expiry_seconds",
                               "When the TLS certificate expires, in seconds since the epoch.",
                               self._certificate.expiry_s)  # fmt: skip
+        yield self._gauge("pyrocket_replica_available",
+                          "Whether sends with `sync` can wait for a replica; 1 without `sync`.",
+                          state.sync in ("", SendStatus.SEND_OK.value))  # fmt: skip
         yield from self._replicas(state.replicas)
         yield self._failed_rounds()
         yield self._messages()

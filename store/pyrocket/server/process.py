@@ -6,8 +6,9 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -76,6 +77,7 @@ def serve(directory: str, settings: Settings) -> bool:
             checks=settings.check_policy(),
             trace_topic=settings.trace_topic if settings.trace else "",
             auto_create_groups=settings.creates_groups,
+            sync_timeout_s=settings.replica_timeout,
         )
     except BaseException:
         store.close()
@@ -120,8 +122,7 @@ async def _serve(
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
-    stopping = stop_signal()
-    server, broker_file = Server(broker, gate, settings), BrokerFile(Layout(broker.path))
+    server = Server(broker, gate, settings)
     listens = [listen_at(server, address, certificate) for address in settings.listen]
     address = settings.advertise or next(iter(listens), "")
     server.advertise_host(address)
@@ -129,31 +130,48 @@ async def _serve(
     if settings.nameserver:
         server.advertise(address, listens)
     registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
+    running = Running(broker, server, registrar, listens, certificate, settings)
+    await running.until_stopped(watch)
 
-    def trouble() -> str:
-        if server.is_stopping:
+
+@dataclass(frozen=True)
+class Running:
+    """A broker, or a replica, in its process."""
+
+    broker: Any
+    server: Any
+    registrar: Registrar
+    listens: Sequence[str]
+    certificate: Certificate | None
+    settings: Settings
+
+    def trouble(self) -> str:
+        """Return the reason why the broker is not ready; empty if it is ready."""
+        if self.server.is_stopping:
             return "stopping"
-        return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
+        return ", ".join(filter(None, (self.broker.trouble, self.registrar.trouble)))
 
-    with (
-        logging_expiry(certificate),
-        monitoring(broker, server, watch, settings, certificate, trouble) as metrics,
-    ):
-        await server.start()
-        # In a thread, because it waits for the disk.
-        running = RunningBroker(os.getpid(), listens, metrics)
-        await asyncio.to_thread(write_broker_file, broker_file, running)
-        try:
-            await asyncio.to_thread(registrar.start)
-            _log.info("serving %s at %s", broker.path, ", ".join(listens))
-            if not settings.users:
-                _log.warning("no users are configured: every client has all rights")
-            await stopping.wait()
-            _log.info("stopping: running calls have %g s to complete", settings.drain)
-        finally:
-            await asyncio.to_thread(registrar.stop)
-            await server.stop(settings.drain)
-            await asyncio.to_thread(broker_file.delete)
+    async def until_stopped(self, watch: LoopWatch) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        broker, server, settings = self.broker, self.server, self.settings
+        stopping, broker_file = stop_signal(), BrokerFile(Layout(broker.path))
+        parts = broker, server, watch, settings, self.certificate, self.trouble
+        with logging_expiry(self.certificate), monitoring(*parts) as metrics:
+            await server.start()
+            # In a thread, because it waits for the disk.
+            running = RunningBroker(os.getpid(), [*self.listens], metrics)
+            await asyncio.to_thread(write_broker_file, broker_file, running)
+            try:
+                await asyncio.to_thread(self.registrar.start)
+                _log.info("serving %s at %s", broker.path, ", ".join(self.listens))
+                if not settings.users:
+                    _log.warning("no users are configured: every client has all rights")
+                await stopping.wait()
+                _log.info("stopping: running calls have %g s to complete", settings.drain)
+            finally:
+                await asyncio.to_thread(self.registrar.stop)
+                await server.stop(settings.drain)
+                await asyncio.to_thread(broker_file.delete)
 
 
 def write_broker_file(file: BrokerFile, running: RunningBroker) -> None:

@@ -1,8 +1,8 @@
 """Serves a broker over gRPC."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyrocket.server.incoming import COPIES, CallOrigin, Incoming
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
 from pyrocket.server.service import BulkService, Call, call_of
-from pyrocket.server.version_feed import VersionFeed
+from pyrocket.server.version_feed import INTERVAL_S, VersionFeed
 from pyrocket.store import call_on_change
 from pyrocket.values.source import Version
 from pyrocket.wire.channel import SERVICE
@@ -31,6 +31,9 @@ from pyrocket.wire.messages import put
 
 _FILES_S = 1
 """How often a replica is sent small files that have changed."""
+
+_SYNC_S = 0.0005
+"""Minimum time between two blocks for a replica that sends wait for."""
 
 
 class Server(CallServer):
@@ -42,7 +45,11 @@ class Server(CallServer):
         super().__init__(gate or Gate(), settings)
         self._broker, self._listens = broker, False
         self._feed = VersionFeed(broker.version)
-        call_on_change(broker.store, self._feed.changed)
+        interval_s = _SYNC_S if broker.confirmations.state else INTERVAL_S
+        self._log = VersionFeed(self._log_version, interval_s)
+        broker.replicas.changed = self._log.changed
+        for feed in (self._feed, self._log):
+            call_on_change(broker.store, feed.changed)
         calls = BulkService(broker).calls()
         handlers = {call.name: self.handler_of(call) for call in calls}
         handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
@@ -90,6 +97,7 @@ class Server(CallServer):
         """Accept no new calls, and cancel running calls after `seconds`."""
         self._stopping.set()
         self._feed.stop()
+        self._log.changed()
         self._clients.stop()
         self._messaging.stop()
         await super().stop(seconds)
@@ -140,16 +148,21 @@ class Server(CallServer):
         finally:
             feed.close()
 
+    def _log_version(self) -> tuple[object, ...]:
+        # Small files may change without a new version.
+        period = int(time.monotonic() / _FILES_S)
+        return self._broker.replicas.version(), self.is_stopping, period
+
     async def _feed_replica(self, incoming: Incoming, feed: ReplicaFeed) -> None:
-        seen: Version | None = None
-        while not self.is_stopping:
+        seen = None
+        while not self.is_stopping or self._broker.confirmations.is_waiting:
             while (block := await self.run(feed.next)) is not None:
                 incoming.hold(COPIES * len(block))
                 await incoming.send(block)
                 incoming.hold(0)
-            # Small files may change without a new version.
-            with suppress(asyncio.TimeoutError):
-                seen = await asyncio.wait_for(self._feed.after(seen), _FILES_S)
+            look_again = asyncio.get_running_loop().call_later(_FILES_S, self._log.changed)
+            seen = await self._log.after(seen)
+            look_again.cancel()
 
 
 async def watch_versions(incoming: Incoming, feed: VersionFeed) -> None:

@@ -243,15 +243,16 @@ class BulkService:
 
     def _writes(self) -> Answers:
         broker, store, sink = self._broker, self._store, self._broker.sink
+        holding = broker.confirmations.holding
         return {
             "Commit": self.commit,
             "Prepare": sink.prepare,
             "Append": sink.append,
             "Stage": sink.stage,
             "FinishStaging": sink.finish_staging,
-            "Publish": sink.publish,
+            "Publish": holding(sink.publish),
             "Discard": sink.discard,
-            "Flush": sink.flush,
+            "Flush": holding(sink.flush),
             "CreateTopic": store.topics.create,
             "UpdateTopic": self.update_topic,
             "MessageType": self.message_type,

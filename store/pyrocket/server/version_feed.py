@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-
-from pyrocket.values.source import Version
+from typing import Any
 
 INTERVAL_S = 0.01
 """Minimum time between two reads; changes in between are announced together."""
@@ -13,8 +12,8 @@ INTERVAL_S = 0.01
 class VersionFeed:
     """Announces new versions to waiting clients. Created and used by one event loop."""
 
-    def __init__(self, look: Callable[[], Version]) -> None:
-        self._look, self._latest = look, look()
+    def __init__(self, look: Callable[[], Any], interval_s: float = INTERVAL_S) -> None:
+        self._look, self._latest, self._interval_s = look, look(), interval_s
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
         self._next: asyncio.TimerHandle | None = None
@@ -28,7 +27,7 @@ class VersionFeed:
             with suppress(RuntimeError):  # The loop is closed.
                 self._loop.call_soon_threadsafe(self._schedule)
 
-    async def after(self, seen: Version | None) -> Version | None:
+    async def after(self, seen: Any) -> Any:
         """Return the first version that differs from `seen`; None once the feed is stopped."""
         if self._stale and not self._waiting and self._loop.time() >= self._not_before:
             self._update()
@@ -59,7 +58,7 @@ class VersionFeed:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        self._not_before = self._loop.time() + INTERVAL_S
+        self._not_before = self._loop.time() + self._interval_s
         self._stale = False  # Reset first, so that a change during the read causes another read.
         try:
             latest = self._look()

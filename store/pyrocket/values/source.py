@@ -199,6 +199,8 @@ class RunningState:
         disk_full: Appends of messages are refused with DISK_FULL.
         replicas: The replicas of a broker; on a replica, only itself.
         primary: The address of a replica's primary; empty for other brokers.
+        term: The number of promotions in the history of the store.
+        sync: The status of sends that wait for a replica; empty if they do not.
     """
 
     published: int
@@ -208,6 +210,8 @@ class RunningState:
     disk_full: bool
     replicas: Sequence[ReplicaState] = ()
     primary: str = ""
+    term: int = 0
+    sync: str = ""
 
     @property
     def is_writable(self) -> bool:

@@ -59,7 +59,8 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     lines = [
         *("brokerName = east", "# a comment", "flushDiskType=SYNC_FLUSH", "listenPort=9081"),
         *("fileReservedTime=48", "deleteWhen=04", "namesrvAddr=a:9876;b:9876", ""),
-        *("maxMessageSize=65536", "timerMaxDelaySec=3600", "brokerRole=ASYNC_MASTER"),
+        *("maxMessageSize=65536", "timerMaxDelaySec=3600", "brokerId=0"),
+        *("brokerRole=SYNC_MASTER", "slaveTimeout=1500"),
     ]
     found = load({}, {}, write("broker.conf", "\n".join(lines)))
     assert (found.broker_name, found.flush, found.listen) == ("east", "sync", ("127.0.0.1:9081",))
@@ -68,12 +69,15 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert config.exclusive
     assert (config.max_message_bytes, config.timer_max_delay_ms) == (65_536, 3_600_000)
     assert found.nameserver == ("a:9876", "b:9876")
-    assert found.ignored == ("brokerRole",)
+    assert found.ignored == ("brokerId",)
+    assert (found.sync, found.replica_timeout) == (True, 1.5)
+    assert not load({}, {}, write("c.conf", "brokerRole=ASYNC_MASTER")).replica_timeout
+    assert "brokerRole" in rejected({}, {}, write("d.conf", "brokerRole=SLAVE"))
     assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 
 KEYS = """
-brokerId brokerRole brokerIP1 brokerIP2 brokerPermission haListenPort storePathRootDir
+brokerId brokerIP1 brokerIP2 brokerPermission haListenPort storePathRootDir
 storePathIndex storePathCommitLog storePathConsumeQueue storeCheckpoint abortFile
 sendMessageThreadPoolNums pullMessageThreadPoolNums useReentrantLockWhenPutMessage
 transientStorePoolEnable aclEnable authenticationEnabled enablePropertyFilter

@@ -6,6 +6,7 @@
     put         small files, from the log offset on from which they hold
     clean       the log files that the primary has deleted are deleted
     cut         a tail that the primary does not have is saved, and cut off
+    promote     the replica becomes a store of its own
 
 There are no services: what they do arrives in the log. A replica has the epochs of its primary. A
 process that is killed at any step leaves a store that the next follower continues; the primary
@@ -15,8 +16,9 @@ sends again from the end of its log. How the bytes arrive is not known here.
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +44,7 @@ from pyrocket.engine.cleaner import log_files
 from pyrocket.engine.hooks import RecoveryHooks
 from pyrocket.engine.parts.history import mark_at
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreReadOnlyError
+from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, follow, read_header
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -50,7 +52,7 @@ from pyrocket.index.queues.rebuild import OffsetContinuity
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from pyrocket.log.salvage import keep_cut
-from pyrocket.log.valid_end import Dense, record_fault, whole_records
+from pyrocket.log.valid_end import Dense, whole_records
 from pyrocket.metadata.identity import check_directory
 from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.values.admin import Removal
@@ -60,15 +62,8 @@ _NAMES = re.compile(
     r"config/[A-Za-z]+\.json(\.bak)?|pyrocket/sink/([0-9a-f]{32}|unclean\.json)"
     r"|pyrocket/(topics|epochs|sink|pop|retention|group_starts)\.json"
 )
-_IDENTITY = frozenset(
-    (
-        *("version", "release", "uuid", "brokerName", "created", "messageDelayLevel"),
-        *("logFileBytes", "queueFileEntries", "indexSlots", "indexItems"),
-    )
-)
-"""The fields of `store.json` that a replica copies: not the ranges of the log with checksums of
-whole records, which the primary may change later.
-"""
+_OWN = frozenset(("propertyCrcRanges", "propertyCrcLock", "enabledAppendPropCRC"))
+"""The fields of `store.json` that a replica does not copy: the primary may change them later."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,12 +72,14 @@ _log = logging.getLogger(__name__)
 class SmallFiles:
     """Files that have changed, the names of those that are gone, and the services' cursors.
 
-    The names are relative to the store; the cursors are by field of the shared state.
+    The names are relative to the store; the cursors are by field of the shared state. With
+    `is_all`, all other small files are gone, too.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     gone: Collection[str] = ()
     cursors: Mapping[int, int] = field(default_factory=dict)
+    is_all: bool = False
 
 
 def small_paths(layout: Layout) -> dict[str, Path]:
@@ -98,18 +95,11 @@ def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
     """Make an empty directory that of a replica; `identity` is the `store.json` of its primary.
 
     The role is written first: without it, the directory would be that of a store of its own.
-    Raises StoreReadOnlyError (NOT_A_REPLICA) if there is a store already.
     """
-    if layout.looks_like_a_store and RoleFile(layout).read() is None:
-        raise StoreReadOnlyError(
-            f"{layout.root} is a store of its own, not a replica.",
-            remedy="Use an empty or new directory for a replica.",
-            code="NOT_A_REPLICA",
-        )
     check_directory(layout, create=True)
     RoleFile(layout).write(role)
     if not layout.identity.exists():
-        known = {name: value for name, value in json.loads(identity).items() if name in _IDENTITY}
+        known = {name: value for name, value in json.loads(identity).items() if name not in _OWN}
         io.replace_file(layout.identity, json.dumps(known, indent=1).encode(), layout.scratch)
 
 
@@ -161,21 +151,18 @@ class Follower(Writer):
             )
         start, data = offset - len(self._rest), self._rest + data
         dense = OffsetContinuity(self.dispatcher.first_offset, self._reached).check
-        end, stored = _last_whole(self._log, dense, start, data)
-        if end > start:
-            self._append_raw(start, memoryview(data)[: end - start], stored)
-        self._rest = data[end - start :]
+        size, stored = _last_whole(self._log, dense, start, data)
+        if size:
+            with self.exclusive():
+                self.room.check_fits(size)
+                self._mark_in_use()
+                self._appender.append_raw(start, memoryview(data)[:size], stored)
+                self.failure.end()
+                self._keys.defer(size)
+        self._rest = data[size:]
 
     def _reached(self, topic: str, queue_id: int) -> int:
         return self._queues.get(topic, queue_id).max_offset(WHOLE_LOG)
-
-    def _append_raw(self, start: int, records: memoryview, stored: int) -> None:
-        with self.exclusive():
-            self.room.check_fits(len(records))
-            self._mark_in_use()
-            self._appender.append_raw(start, records, stored)
-            self.failure.end()
-            self._keys.defer(len(records))
 
     def _begin_at(self, offset: int) -> None:
         """Let the empty log begin at an offset, the start of a file."""
@@ -203,18 +190,19 @@ class Follower(Writer):
                 code="REPLICA_FILE",
             )
         root, scratch = self._layout.root, self._layout.scratch
+        others = small_paths(self._layout).keys() - small.files.keys() if small.is_all else ()
         with self.exclusive(even_if_full=True):
             self._mark_in_use()
             for name, data in small.files.items():
                 io.replace_file(root / name, data, scratch)
-            for name in small.gone:
+            for name in (*small.gone, *others):
                 io.unlink(root / name)
             for cursor, value in small.cursors.items():
                 # The index of timers is one of the services' own files, which a replica lacks.
                 if cursor != TIMER_QUEUE_OFFSET:
                     self.page[cursor] = value
             self.page[NEXT_DUE] = NEVER
-            if small.files:
+            if small.files or small.is_all:
                 self._drop_earlier_generations()
                 self.structure_changed()
 
@@ -248,24 +236,34 @@ class Follower(Writer):
 
     def newest_mark(self) -> LogMark | None:
         """Return the mark of the last record; None for an empty log. Reads a part of a file."""
-        end = self.page[PUBLISHED]
-        for start in reversed(self._log.run.starts()):
-            if start < end and (offsets := [*self.records(start, end)]):
+        for start in reversed(self._file_starts()):
+            if offsets := self._records(start):
                 return mark_at(self._log, offsets[-1])
         return None
 
-    def records(self, start: int, end: int) -> Iterator[int]:
-        """Yield the log offsets of the records of one file, which begins at `start`."""
-        for run in walk(self._log, start, min(end, self._log.file_end(start))):
-            yield from (run.starts + run.base).tolist()
-
-    def file_starts(self) -> list[int]:
-        """Return the start offsets of the log's files."""
+    def _file_starts(self) -> list[int]:
         return [start for start in self._log.run.starts() if start < self.page[PUBLISHED]]
 
-    def mark_of(self, offset: int) -> LogMark | None:
-        """Return the mark of the record at a log offset."""
-        return mark_at(self._log, offset)
+    def _records(self, start: int) -> list[int]:
+        """Return the log offsets of the records of the file that begins at `start`."""
+        end = min(self.page[PUBLISHED], self._log.file_end(start))
+        return [
+            at for run in walk(self._log, start, end) for at in (run.starts + run.base).tolist()
+        ]
+
+    def cut_what(self, lacks: Callable[[LogMark], bool]) -> None:
+        """Cut off the records from the first one on that the primary `lacks`; see `cut`."""
+
+        def is_lacking(offset: int) -> bool:
+            mark = mark_at(self._log, offset)
+            return mark is None or lacks(mark)
+
+        starts = self._file_starts()
+        # The first file whose first record the primary lacks; the place is in the file before.
+        number = bisect_left(starts, True, key=is_lacking)
+        offsets = self._records(starts[max(number - 1, 0)])
+        place = bisect_left(offsets, True, key=is_lacking)
+        self.cut(offsets[place] if place < len(offsets) else starts[number])
 
     def cut(self, offset: int) -> None:
         """Save the log from a record on as `cut-…`, and cut it off; then close this follower.
@@ -288,46 +286,53 @@ class Follower(Writer):
         )
         self.close(clean=False)
 
+    def promote(self) -> Role:
+        """Make the replica a store of its own with the next term; then close this follower.
+
+        The next writer recovers the store as after a crash.
+        """
+        file = RoleFile(self._layout)
+        role = replace(file.read(), primary="", term=file.read().term + 1)
+        with self._locked(self._timeout_ms):
+            self._mark_in_use()
+            self.page.invalidate(lock_identity(self._layout.lock))
+            file.write(role)
+        self.close(clean=False)
+        return role
+
 
 def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, int]:
-    """Return the log offset after the last whole record, and its store time, of bytes at `start`.
+    """Return the size of the whole records in bytes at `start`, and the last store time.
 
     Raises StoreDamagedError (REPLICA_RECORD) if they are not records that continue their queues.
     """
-    view, buffer, limit = memoryview(data), pa.py_buffer(data), start + len(data)
-    position = end = start
-    stored = 0
-    while position < limit:
-        file_end = log.file_end(position)
-        part = view[: min(limit, file_end) - start]
-        starts, at = follow(part, position - start)
+    view, buffer = memoryview(data), pa.py_buffer(data)
+    at = end = stored = 0
+    while at < len(data):
+        file_end = log.file_end(start + at) - start
+        starts, at = follow(view[:file_end], at)
         if starts:
             bounds = np.array([*starts, at])
             run = RecordFields(buffer, start, bounds[:-1], np.diff(bounds))
-            if (whole := whole_records(run)) < len(run):
-                first, size = starts[whole], int(run.sizes[whole])
-                fault = record_fault(view[first : first + size], start + first)
-                raise _no_record(start + first, fault)
-            if (good := dense(run)) < len(run):
-                raise _no_record(start + starts[good], "it does not continue its queue.")
-            position = end = start + at
-            stored = int(run.store_timestamp.max())
-        if position + BLANK_BYTES > start + len(part):
+            whole = whole_records(run)
+            good = dense(run.head(whole)) if whole else 0
+            if good < len(run):
+                raise _no_record(start + starts[good])
+            end, stored = at, int(run.store_timestamp.max())
+        if at + BLANK_BYTES > min(len(data), file_end):
             break
-        header = read_header(view, position - start)
-        if header.is_blank and header.size == file_end - position:
-            position = file_end
-            continue
-        room = file_end - BLANK_BYTES - position
-        if not (header.is_message and FIXED_BYTES <= header.size <= room):
-            raise _no_record(position, "its size or magic number is wrong.")
-        break
+        header = read_header(view, at)
+        if header.is_message and FIXED_BYTES <= header.size <= file_end - BLANK_BYTES - at:
+            break
+        if not header.is_blank or header.size != file_end - at:
+            raise _no_record(start + at)
+        at = file_end
     return end, stored
 
 
-def _no_record(offset: int, reason: str) -> StoreDamagedError:
+def _no_record(offset: int) -> StoreDamagedError:
     return StoreDamagedError(
-        f"there is no valid record at {offset} in the bytes of the primary's log: {reason}",
+        f"the bytes of the primary's log at {offset} are not a record that continues its queue.",
         remedy="Nothing of it was appended. If the error persists, run `pyrocket verify` on the"
         " primary.",
         code="REPLICA_RECORD",

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
+from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.server.messaging.caller import Caller
@@ -11,6 +12,7 @@ from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import name_of, new
 from pyrocket.server.messaging.sessions import Sessions
 from pyrocket.services.transactions.half_messages import CheckRequest
+from pyrocket.values.message import SendStatus
 from pyrocket.values.transactions import LocalTransactionState
 
 _STATES = {
@@ -24,9 +26,9 @@ class TransactionCalls:
 
     def __init__(self, broker: Broker) -> None:
         self._transactions: BrokerTransactions = broker.transactions
-        self._traces = broker.traces
+        self._traces, self._confirm = broker.traces, broker.confirmations.status
 
-    def end_transaction(self, request: Any, caller: Caller) -> Any:
+    def end_transaction(self, request: Any, caller: Caller) -> PendingReply:
         """Commit or roll back; any other resolution leaves the message undecided.
 
         The transaction id is the message id. Unlike in RocketMQ, a decision is also accepted after
@@ -45,7 +47,12 @@ class TransactionCalls:
             self._traces.transaction_ended(
                 caller.host, topic, transaction_id, state, from_check=from_check
             )
-        return new("EndTransactionResponse", status=stored_status(stored))
+
+        def reply(status: SendStatus) -> Any:
+            both = status if stored is SendStatus.SEND_OK else stored
+            return new("EndTransactionResponse", status=stored_status(both))
+
+        return PendingReply(self._confirm(), reply)
 
 
 class AskedProducers:

@@ -31,7 +31,8 @@ class ReplicaBroker:
     def running(self) -> RunningState:
         """Return the state of the replica."""
         state = running_state(self.store.path)
-        return replace(state, replicas=[self.link.state()], primary=self.link.role.primary)
+        role = self.link.role
+        return replace(state, replicas=[self.link.state()], primary=role.primary, term=role.term)
 
     def version(self) -> Version:
         """Return the version of the store. Reads only memory."""
@@ -41,7 +42,7 @@ class ReplicaBroker:
     def trouble(self) -> str:
         """The reason why the replica is not ready; empty if it is, even without its primary."""
         ended = "" if self.link.is_running else "the thread that follows the primary has ended"
-        return ", ".join(filter(None, (self.link.trouble, ended)))
+        return ", ".join(filter(None, (self.link.rounds.trouble, ended)))
 
     def failed_rounds(self) -> dict[str, int]:
         """Return how many rounds of the thread have failed."""

@@ -4,11 +4,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import Rounds
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.broker.replicas import IDENTITY
@@ -18,12 +19,15 @@ from pyrocket.errors import (
     InvalidInputError,
     PyrocketError,
     StoreFailedError,
+    StoreReadOnlyError,
     TransportError,
     UnsupportedError,
 )
 from pyrocket.formats.checksum import crc32
-from pyrocket.metadata.role import Role, RoleFile
+from pyrocket.metadata.identity import load_identity
+from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.remote.client import Client, Timeouts
+from pyrocket.values.message import LogMark
 from pyrocket.values.source import ReplicaState
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import value_of
@@ -31,7 +35,7 @@ from pyrocket.wire.messages import value_of
 _FLUSH_BYTES = 32 << 20
 """While a replica catches up, it flushes and acknowledges this often."""
 
-TIMEOUTS = Timeouts(connect=5, call=5, total=5, first=5)
+TIMEOUTS = Timeouts(connect=2, call=5, total=5, first=5)
 """Of calls to the primary: a replica that stops waits for the last one."""
 
 _FIRST_PAUSE_S, _PAUSE_S = 0.1, 5.0
@@ -55,28 +59,17 @@ def decode_block(block: bytes) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class Following:
-    """What a link needs to follow a primary.
-
-    Attributes:
-        name: The name of the replica, which the primary shows.
-        open: Opens the store of the replica, which exists.
-    """
-
-    layout: Layout
-    primary: str
-    name: str
-    open: Callable[[], Follower]
-
-
 class PrimaryLink:
     """Keeps a replica up to date, in a thread; connects again by itself."""
 
-    def __init__(self, client: Client, following: Following) -> None:
-        self._client, self._following = client, following
-        role = RoleFile(following.layout).read() or Role(following.primary)
-        self.role = replace(role, primary=following.primary)
+    def __init__(
+        self, client: Client, layout: Layout, primary: str, name: str, opens: Callable[[], Follower]
+    ) -> None:
+        """The primary shows `name`; `opens` opens the store of the replica, which exists."""
+        self._client, self._layout, self._name, self._opens = client, layout, name, opens
+        role = RoleFile(layout).read()
+        self._was_replica = bool(role.primary)
+        self.role = replace(role, primary=primary)
         self.changed: Callable[[], None] = lambda: None
         self.rounds = Rounds()
         self._follower: Follower | None = None
@@ -89,11 +82,14 @@ class PrimaryLink:
     def start(self) -> None:
         """Open the replica, or make it in an empty directory, and start to follow the primary.
 
-        A replica whose primary cannot be reached is started, and serves what it has. Raises all
-        other errors of the first connection.
+        The store of an earlier primary becomes a replica of the promoted one. A replica whose
+        primary cannot be reached is started, and serves what it has. Raises StoreReadOnlyError
+        (NOT_A_REPLICA), and all other errors of the first connection.
         """
-        layout = self._following.layout
-        if layout.role.exists() and layout.identity.exists():
+        layout = self._layout
+        if layout.looks_like_a_store and not self._was_replica:
+            self._greet(demoted=load_identity(layout, StoreConfig()).store_id)
+        if layout.identity.exists():
             RoleFile(layout).write(self.role)
             self._open()
         try:
@@ -117,11 +113,6 @@ class PrimaryLink:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
-    @property
-    def trouble(self) -> str:
-        """Why the replica cannot follow; empty if it does, or waits for the primary."""
-        return self.rounds.trouble
-
     def state(self) -> ReplicaState:
         """Return how far the replica is behind the end of the log that its primary last sent."""
         follower, connected = self._follower, self._blocks is not None
@@ -129,10 +120,13 @@ class PrimaryLink:
         lag = max(self._published - end, 0)
         is_level = connected and not lag
         lag_ms = 0 if is_level else int(1000 * (time.monotonic() - self._level_s))
-        return ReplicaState(self._following.name, connected, end, lag, lag_ms)
+        return ReplicaState(self._name, connected, end, lag, lag_ms)
 
     def _open(self) -> None:
-        self._follower = self._following.open()
+        """Open the replica, which recovers it after a failed write or fsync, or after a cut."""
+        if self._follower is not None:
+            self._follower.close(clean=False)
+        self._follower = self._opens()
 
     @property
     def _opened(self) -> Follower:
@@ -145,6 +139,9 @@ class PrimaryLink:
             before = self._published
             try:
                 self._follow()
+            except TransportError as error:
+                self.rounds.succeeded(_FAILED)
+                _log.info("the primary cannot be reached: %s", error)
             except Exception as error:
                 self._failed(error)
             self._disconnect()
@@ -152,22 +149,10 @@ class PrimaryLink:
             self._stopped.wait(pause_s)
 
     def _failed(self, error: Exception) -> None:
-        """Log an error, and open the store again after a failed write or fsync."""
-        if self._stopped.is_set():
-            return
-        if isinstance(error, TransportError):
-            self.rounds.succeeded(_FAILED)
-            _log.info("the primary cannot be reached: %s", error)
-            return
-        self.rounds.record(_FAILED, error)
-        if isinstance(error, StoreFailedError):
-            self.rounds.run("opening the replica again failed", self._reopen)
-
-    def _reopen(self) -> None:
-        """Open the replica again, which recovers it after a failed write or fsync."""
-        if self._follower is not None:
-            self._follower.close(clean=False)
-        self._open()
+        if not self._stopped.is_set():
+            self.rounds.record(_FAILED, error)
+            if isinstance(error, StoreFailedError):
+                self.rounds.run("opening the replica again failed", self._open)
 
     def _follow(self) -> None:
         if self._blocks is None:
@@ -184,28 +169,40 @@ class PrimaryLink:
 
     def _connect(self) -> None:
         """Begin a stream, and use its first block. A tail that the primary lacks is cut off."""
-        self._check_release()
+        self._greet()
         try:
             self._begin()
         except PyrocketError as error:
             self._disconnect()
             if error.code != "REPLICA_DIVERGED":
                 raise
-            self._cut()
+            self._opened.cut_what(self._lacks)
+            self._open()
             self._begin()
 
     def _begin(self) -> None:
-        self._blocks = self._client.stream("Replicate", **self._request())
+        follower, own = self._follower, dict[str, Any]()
+        if follower is not None:
+            follower.forget_rest()
+            own = {"store": follower.identity.store_id, "end": follower.end}
+            own["mark"] = follower.newest_mark()
+        who = {"replica": self.role.replica, "name": self._name, "term": self.role.term}
+        self._blocks = self._client.stream("Replicate", **who, **own)
         first = decode_block(next(self._blocks))
         identity = first.files.pop(IDENTITY)
-        if self._follower is None:
-            make_replica(self._following.layout, self.role, identity)
+        if follower is None:
+            make_replica(self._layout, self.role, identity)
             self._open()
         self._acknowledged = 0
         self._take(first)
         self._acknowledge()
 
-    def _check_release(self) -> None:
+    def _greet(self, demoted: str | None = None) -> None:
+        """Check the release and the term of the primary, and adopt the term.
+
+        demoted: The id of a store of its own, which may become a replica only if it is an earlier
+            primary: the same store in an older term.
+        """
         hello = self._client.call("Hello", release=RELEASE, protocol=PROTOCOL)
         if _numbers(hello.release) > _numbers(RELEASE):
             raise UnsupportedError(
@@ -213,15 +210,23 @@ class PrimaryLink:
                 remedy="Update the replica before its primary.",
                 code="PRIMARY_NEWER",
             )
-
-    def _request(self) -> dict[str, Any]:
-        who = {"replica": self.role.replica, "name": self._following.name}
-        follower = self._follower
-        if follower is None:
-            return who
-        follower.forget_rest()
-        mark = follower.newest_mark()
-        return {**who, "store": follower.identity.store_id, "end": follower.end, "mark": mark}
+        state = self._client.call("Status")
+        own = demoted if self._follower is None else self._follower.identity.store_id
+        is_ours = not state.primary and own in (None, hello.store)
+        is_later = is_ours and state.term > self.role.term
+        if demoted is not None and not is_later:
+            raise StoreReadOnlyError(
+                f"{self._layout.root} is a store of its own, not a replica.",
+                remedy="Use an empty directory for a replica. The store of an earlier primary"
+                " becomes a replica of the promoted one only.",
+                code="NOT_A_REPLICA",
+            )
+        if is_ours:
+            check_terms(state.term, self.role.term)
+        if is_later:
+            self.role = replace(self.role, term=state.term)
+            if self._follower is not None:
+                RoleFile(self._layout).write(self.role)
 
     def _take(self, block: Any) -> None:
         """Use one block."""
@@ -229,8 +234,9 @@ class PrimaryLink:
         if block.data:
             follower.receive(block.offset, block.data)
             self._unflushed += len(block.data)
-        if block.files or block.gone or block.cursors:
-            follower.put(SmallFiles(dict(block.files), [*block.gone], dict(block.cursors)))
+        if block.files or block.gone or block.cursors or block.all_files:
+            files, cursors = dict(block.files), dict(block.cursors)
+            follower.put(SmallFiles(files, [*block.gone], cursors, block.all_files))
         follower.clean(block.log_start)
         self._published = block.published
         self.changed()
@@ -247,40 +253,13 @@ class PrimaryLink:
         if end >= self._published:
             self._level_s = time.monotonic()
         if end != self._acknowledged:
-            self._client.call("Acknowledge", replica=self.role.replica, end=end)
+            role = self.role
+            self._client.call("Acknowledge", replica=role.replica, end=end, term=role.term)
             self._acknowledged = end
 
-    def _cut(self) -> None:
-        """Cut off the records from the first one on that the primary does not have."""
-        follower = self._opened
-        starts = follower.file_starts()
-        # The first file whose first record the primary lacks; the place is in the file before.
-        number = _first(starts, self._lacks)
-        before = starts[max(number - 1, 0)]
-        offsets = [*follower.records(before, follower.end)]
-        place = _first(offsets, self._lacks)
-        offset = offsets[place] if place < len(offsets) else starts[number]
-        follower.cut(offset)
-        self._open()
-
-    def _lacks(self, offset: int) -> bool:
-        """Whether the primary does not have the record at a log offset of the replica."""
-        mark = self._opened.mark_of(offset)
-        if mark is None:
-            return True
+    def _lacks(self, mark: LogMark) -> bool:
+        """Whether the primary does not have a record of the replica."""
         return value_of(self._client.call("Holds", mark=mark), bool | None) is False
-
-
-def _first(offsets: list[int], lacks: Callable[[int], bool]) -> int:
-    """Return the number of the first offset for which `lacks` is true, as for all after it."""
-    low, high = 0, len(offsets)
-    while low < high:
-        middle = (low + high) // 2
-        if lacks(offsets[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _numbers(release: str) -> tuple[int, ...]:

@@ -1,22 +1,17 @@
 """Runs the process of a replica: follows the primary, listens, and stops cleanly on SIGTERM."""
 
-import asyncio
 import logging
-import os
 import socket
 from functools import partial
-from typing import Any, cast
 
 from pyrocket.base.arguments import parse_address
 from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import Credentials, read_credentials
-from pyrocket.broker.broker import Broker
 from pyrocket.broker.files import refuse_if_others_can_read
 from pyrocket.broker.settings import CODE, PLAIN, Settings
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.formats.checksum import crc32
-from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.metadata.identity import layout_of
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
@@ -24,22 +19,18 @@ from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.gate import Gate
 from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.process import (
+    Running,
     access_of,
     certificate_of,
     check_exposure,
     check_name_servers,
     listen_at,
-    logging_expiry,
-    monitoring,
     run_loop,
-    stop_signal,
     waiting_for_store,
-    write_broker_file,
 )
 from pyrocket.server.replica.broker import ReplicaBroker
-from pyrocket.server.replica.link import TIMEOUTS, Following, PrimaryLink
+from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink
 from pyrocket.server.replica.server import ReplicaServer, itself
-from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from pyrocket.store import Store
@@ -59,7 +50,7 @@ def serve(directory: str, settings: Settings) -> bool:
     at_name_servers = check_name_servers(settings)
     access, certificate = access_of(settings), certificate_of(settings)
     layout = layout_of(directory)
-    link = PrimaryLink(_client(settings), _following(layout, settings))
+    link = _link(layout, settings)
     try:
         waiting_for_store(settings.wait, link.start)
         with Store.open(directory, read_only=True) as store:
@@ -91,12 +82,11 @@ def _client(settings: Settings) -> Client:
     return Client(Connection(settings.replica_of, credentials), TIMEOUTS)
 
 
-def _following(layout: Layout, settings: Settings) -> Following:
+def _link(layout: Layout, settings: Settings) -> PrimaryLink:
     name = f"{socket.gethostname()}:{layout.root.resolve()}"
     config, hooks = settings.store_config(), recovery_hooks(layout, system_clock)
-    return Following(
-        layout, settings.replica_of, name, lambda: Follower(layout, config, system_clock, hooks)
-    )
+    opens = partial(Follower, layout, config, system_clock, hooks)
+    return PrimaryLink(_client(settings), layout, settings.replica_of, name, opens)
 
 
 async def _serve(
@@ -107,35 +97,12 @@ async def _serve(
     settings: Settings,
     watch: LoopWatch,
 ) -> None:
-    stopping = stop_signal()
-    server, broker_file = ReplicaServer(broker, gate, settings), BrokerFile(Layout(broker.path))
+    server = ReplicaServer(broker, gate, settings)
     listens = [listen_at(server, address, certificate) for address in settings.listen]
     address = settings.advertise or next(iter(listens), "")
     broker_id = crc32(broker.link.role.replica.encode()) % _MAX_ID + 1
     topics = RegisteredTopics(broker.store, settings.cluster_name, address, broker_id)
     registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
-
-    def trouble() -> str:
-        if server.is_stopping:
-            return "stopping"
-        return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
-
-    # The metrics use only what both kinds of brokers have.
-    served = cast(Broker, broker), cast(Server, server)
-    with (
-        logging_expiry(certificate),
-        monitoring(*served, watch, settings, certificate, trouble) as metrics,
-    ):
-        await server.start()
-        running: Any = RunningBroker(os.getpid(), listens, metrics)
-        await asyncio.to_thread(write_broker_file, broker_file, running)
-        try:
-            await asyncio.to_thread(registrar.start)
-            primary = broker.link.role.primary
-            _log.info("serving %s, a replica of %s, at %s", broker.path, primary, listens)
-            await stopping.wait()
-            _log.info("stopping")
-        finally:
-            await asyncio.to_thread(registrar.stop)
-            await server.stop(settings.drain)
-            await asyncio.to_thread(broker_file.delete)
+    _log.info("%s is a replica of %s", broker.path, broker.link.role.primary)
+    running = Running(broker, server, registrar, listens, certificate, settings)
+    await running.until_stopped(watch)

@@ -60,7 +60,7 @@ class ReplicaServer(CallServer):
         await watch_versions(incoming, self._feed)
 
     def _no_primary(
-        self, store: str, replica: str, name: str, end: int, mark: LogMark | None
+        self, store: str, replica: str, name: str, term: int, end: int, mark: LogMark | None
     ) -> Any:
         own = self._broker.link.role
         if replica == own.replica:

@@ -19,7 +19,15 @@ from pyrocket.broker.settings import SettingRow, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import FOUND, OK, exits, exits_with_json, fail, show_json
+from pyrocket.tools.cli.frame import (
+    FOUND,
+    OK,
+    directory,
+    exits,
+    exits_with_json,
+    fail,
+    show_json,
+)
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect
@@ -90,7 +98,7 @@ def setting_options(
 
 
 def _option(row: SettingRow, default: str) -> Callable[..., Any]:
-    is_flag = row.name == "insecure"
+    is_flag = row.name in ("insecure", "sync")
     return click.option(
         *(["-n"] if row.name == "nameserver" else []),
         row.flag,
@@ -217,6 +225,8 @@ def _state(state: "RunningState") -> dict[str, Any]:
         "flushBehindBytes": state.published - state.flushed,
         "dispatchBehindBytes": state.published - state.dispatched,
         "replicaOf": state.primary,
+        "term": state.term,
+        "sync": state.sync,
         "replicas": [_replica(replica) for replica in state.replicas],
     }
 
@@ -240,6 +250,22 @@ def _show_status(shown: dict[str, Any], as_json: bool) -> None:
         click.echo(f"{name:<20} {', '.join(value) if isinstance(value, list) else value}")
     for replica in replicas:
         click.echo(f"{'replica':<20} {', '.join(f'{key} {replica[key]}' for key in replica)}")
+
+
+@broker.command()
+@directory
+@exits
+def promote(directory: str) -> int:
+    """Make the replica in DIRECTORY, whose broker was stopped, a store of its own.
+
+    The earlier primary must have ended, or must have `sync` and no other replica. Then start
+    DIRECTORY without --replica-of, and the earlier primary with --replica-of.
+    """
+    from pyrocket.server.replica.promotion import promote
+
+    role = promote(directory)
+    click.echo(f"{directory} is no longer a replica. Its term is {role.term}.")
+    return OK
 
 
 _LISTEN = "127.0.0.1:9876"

@@ -7,21 +7,23 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReplicateRequest(_message.Message):
-    __slots__ = ("store", "replica", "name", "end", "mark")
+    __slots__ = ("store", "replica", "name", "end", "mark", "term")
     STORE_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     store: str
     replica: str
     name: str
     end: int
     mark: LogMark
-    def __init__(self, store: _Optional[str] = ..., replica: _Optional[str] = ..., name: _Optional[str] = ..., end: _Optional[int] = ..., mark: _Optional[_Union[LogMark, _Mapping]] = ...) -> None: ...
+    term: int
+    def __init__(self, store: _Optional[str] = ..., replica: _Optional[str] = ..., name: _Optional[str] = ..., end: _Optional[int] = ..., mark: _Optional[_Union[LogMark, _Mapping]] = ..., term: _Optional[int] = ...) -> None: ...
 
 class ReplicaBlock(_message.Message):
-    __slots__ = ("offset", "data", "published", "log_start", "files", "gone", "cursors")
+    __slots__ = ("offset", "data", "published", "log_start", "files", "gone", "cursors", "all_files")
     class FilesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +45,7 @@ class ReplicaBlock(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     GONE_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FILES_FIELD_NUMBER: _ClassVar[int]
     offset: int
     data: bytes
     published: int
@@ -50,15 +53,18 @@ class ReplicaBlock(_message.Message):
     files: _containers.ScalarMap[str, bytes]
     gone: _containers.RepeatedScalarFieldContainer[str]
     cursors: _containers.ScalarMap[int, int]
-    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., published: _Optional[int] = ..., log_start: _Optional[int] = ..., files: _Optional[_Mapping[str, bytes]] = ..., gone: _Optional[_Iterable[str]] = ..., cursors: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    all_files: bool
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., published: _Optional[int] = ..., log_start: _Optional[int] = ..., files: _Optional[_Mapping[str, bytes]] = ..., gone: _Optional[_Iterable[str]] = ..., cursors: _Optional[_Mapping[int, int]] = ..., all_files: _Optional[bool] = ...) -> None: ...
 
 class AcknowledgeRequest(_message.Message):
-    __slots__ = ("replica", "end")
+    __slots__ = ("replica", "end", "term")
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     replica: str
     end: int
-    def __init__(self, replica: _Optional[str] = ..., end: _Optional[int] = ...) -> None: ...
+    term: int
+    def __init__(self, replica: _Optional[str] = ..., end: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
 
 class AcknowledgeReply(_message.Message):
     __slots__ = ()
@@ -143,7 +149,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RunningState(_message.Message):
-    __slots__ = ("published", "flushed", "dispatched", "write_error", "disk_full", "replicas", "primary")
+    __slots__ = ("published", "flushed", "dispatched", "write_error", "disk_full", "replicas", "primary", "term", "sync")
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_FIELD_NUMBER: _ClassVar[int]
     DISPATCHED_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +157,8 @@ class RunningState(_message.Message):
     DISK_FULL_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
     published: int
     flushed: int
     dispatched: int
@@ -158,7 +166,9 @@ class RunningState(_message.Message):
     disk_full: bool
     replicas: _containers.RepeatedCompositeFieldContainer[ReplicaState]
     primary: str
-    def __init__(self, published: _Optional[int] = ..., flushed: _Optional[int] = ..., dispatched: _Optional[int] = ..., write_error: _Optional[bool] = ..., disk_full: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ..., primary: _Optional[str] = ...) -> None: ...
+    term: int
+    sync: str
+    def __init__(self, published: _Optional[int] = ..., flushed: _Optional[int] = ..., dispatched: _Optional[int] = ..., write_error: _Optional[bool] = ..., disk_full: _Optional[bool] = ..., replicas: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ..., primary: _Optional[str] = ..., term: _Optional[int] = ..., sync: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ()

@@ -15,7 +15,10 @@ from pyrocket.errors import FailedSend, PyrocketError, TransportError
 from pyrocket.values.message import Message, MessageQueue, SendResult
 from support.simulated_loop import run_simulated
 
-STORED = {"QUEUES_NOT_WRITTEN", "FLUSH_DISK_TIMEOUT"}
+STORED = {
+    *("QUEUES_NOT_WRITTEN", "FLUSH_DISK_TIMEOUT"),
+    *("FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"),
+}
 
 STALE_ROUTE = {"QUEUE_NOT_FOUND", "TOPIC_CHANGED", "TOPIC_NOT_FOUND", "TOPIC_NOT_WRITABLE"}
 

@@ -23,7 +23,7 @@ from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.source import RemoteSource
 from pyrocket.server.replica import link as links
-from pyrocket.server.replica.link import TIMEOUTS, Following, PrimaryLink, decode_block
+from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink, decode_block
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from support.broker import served
@@ -56,10 +56,9 @@ def primary(path):
 def link_to(address, where, credentials=Credentials(), name="r"):  # noqa: B008
     layout, config = Layout(where), StoreConfig(exclusive=True)
     hooks = recovery_hooks(layout, system_clock)
-    following = Following(
-        layout, address, name, lambda: Follower(layout, config, system_clock, hooks)
-    )
-    return PrimaryLink(Client(Connection(address, credentials), TIMEOUTS), following)
+    client = Client(Connection(address, credentials), TIMEOUTS)
+    opens = partial(Follower, layout, config, system_clock, hooks)
+    return PrimaryLink(client, layout, address, name, opens)
 
 
 @contextmanager
@@ -176,7 +175,7 @@ def test_a_replica_starts_without_its_primary_and_follows_it_later(path, where, 
     link.start()
     try:
         assert not link.state().connected
-        assert not link.trouble
+        assert not link.rounds.trouble
         store = Store.open(path)
         with served(store, port=int(address.rpartition(":")[2])):
             store.topics.create("t", read_queues=2, write_queues=2)
@@ -262,9 +261,9 @@ def test_a_log_beyond_that_of_the_primary_is_named(primary, path, where):
     primary.append(message(b"x"))
     end, mark = published(path), primary.history.mark({"t": {0: 1}})
     for at, head in ((end + 100, mark), (end, replace(mark, header_crc=1))):
-        connect = partial(replicas.connect, uuid, "id", "r", at, head)
+        connect = partial(replicas.connect, uuid, "id", "r", 0, at, head)
         assert code_of(connect) == "REPLICA_DIVERGED"
-    replicas.connect(uuid, "id", "r", end, mark)
+    replicas.connect(uuid, "id", "r", 0, end, mark)
     primary.close()
 
 
@@ -330,13 +329,13 @@ def test_a_full_disk_is_named_and_the_replica_goes_on_later(primary, path, where
         wait_until_level(path, where)
         full.set()
         produce(primary, 0.3)
-        wait_for(lambda: "DISK_FULL" in link.trouble)
+        wait_for(lambda: "DISK_FULL" in link.rounds.trouble)
         with Store.open(where, read_only=True) as store:
             assert bodies(store)[0]
         full.clear()
         wait_until_level(path, where)
         assert_alike(path, where)
-        assert not link.trouble
+        assert not link.rounds.trouble
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.heavy)])
@@ -345,12 +344,15 @@ def test_changed_blocks_are_refused_and_nothing_of_them_is_written(path, where, 
     with Store.open(path, create=True, config=SMALL) as primary:
         primary.topics.create("t", read_queues=2, write_queues=2)
         link = link_to("127.0.0.1:1", where)
-        feed = Replicas(primary).connect("", "id", "r", 0, None)
+        replicas = Replicas(primary)
+        feed = replicas.connect("", link.role.replica, "r", 0, 0, None)
         blocks = [*iter(feed.next, None)]
         first = decode_block(blocks[0])
         links.make_replica(Layout(where), link.role, first.files.pop("pyrocket/store.json"))
         link._open()
-        link._client = SimpleNamespace(call=lambda *given, **more: None, close=lambda: None)
+        link._client = SimpleNamespace(
+            call=lambda name, **given: replicas.acknowledge(**given), close=lambda: None
+        )
         for block in blocks[1:]:
             link._take(decode_block(block))
         number = 0
@@ -395,6 +397,6 @@ def test_a_block_at_another_place_is_refused(path, where):
 
 
 def feed_block(primary, start):
-    feed = ReplicaFeed(primary, Replicas(primary), "other", start)
+    feed = ReplicaFeed(primary, SimpleNamespace(end=0, connected=True), start)
     feed.next()
     return feed.next()

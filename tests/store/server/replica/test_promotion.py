@@ -1,0 +1,258 @@
+"""A promoted replica is a primary with all that it had; the earlier primary becomes its replica."""
+
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+from pyrocket import Message, Store
+from pyrocket.disk.layout import Layout
+from pyrocket.engine.parts.follower import Follower
+from pyrocket.metadata.role import RoleFile
+from pyrocket.server.replica.promotion import promote
+from pyrocket.tools.verify.verify import verify
+from store.server.replica.test_replication import (
+    MIDDLE,
+    code_of,
+    link_to,
+    linked,
+    produce,
+    wait_for,
+    wait_until_level,
+)
+from support.broker import served
+from support.replicas import assert_alike, log_bytes, published
+from support.sinks import numbered as numbered_batch
+from support.sinks import publish
+from support.stores import batch, bodies, message, numbered
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "primary"
+
+
+@pytest.fixture
+def where(tmp_path):
+    return tmp_path / "replica"
+
+
+@pytest.fixture
+def primary(path):
+    store = Store.open(path, create=True, config=MIDDLE)
+    store.topics.create("t", read_queues=2, write_queues=2)
+    return store
+
+
+def flat(store, topic="t"):
+    return [body for queue in bodies(store, topic).values() for body in queue]
+
+
+def test_a_promoted_replica_has_everything_and_is_written_to(primary, path, where):
+    with served(primary) as address, linked(address, where):
+        produce(primary, 0.5)
+        primary.groups.create("g")
+        primary.groups.commit("g", "t", {0: 3})
+        wait_until_level(path, where)
+        expected, epoch = bodies(primary), primary.history.epoch
+    assert promote(where).term == 1
+    with Store.open(where) as store:
+        for queue, known in expected.items():
+            assert bodies(store)[queue][: len(known)] == known
+        assert store.groups.committed("g", "t")[0] == 3
+        assert store.history.epoch == epoch + 1
+        store.append(message(b"more"))
+    assert verify(where).ok
+
+
+def test_pending_messages_are_delivered_once_after_a_promotion(primary, path, where):
+    with served(primary) as address, linked(address, where):
+        early, late = primary.now() + 300, primary.now() + 6_000
+        for due in (early, late):
+            body = b"early" if due == early else b"late"
+            primary.append(Message(topic="t", body=body, queue_id=0, deliver_at_ms=due))
+        primary.append(message(b"level", delay_level=2))
+        _, status = primary.transactions.send_half("g", message(b"half"))
+        assert status
+        wait_for(lambda: b"early" in flat(primary))
+        wait_until_level(path, where)
+        assert b"late" not in flat(primary)
+    promote(where)
+    with Store.open(where) as store:
+        store.run_services()
+        (half,) = store.transactions.pending()
+        assert half.transaction_id
+        wait_for(lambda: {b"late", b"level"} <= {*flat(store)})
+        time.sleep(0.5)
+        assert sorted(flat(store)) == [b"early", b"late", b"level"]
+
+
+def test_timers_are_delivered_once_however_often_the_roles_change(primary, path, where):
+    dues = [primary.now() + 1_500 * (number + 1) for number in range(5)]
+    for due in dues:
+        body = b"%d" % due
+        primary.append(Message(topic="t", body=body, queue_id=0, deliver_at_ms=due))
+    paths, store = [path, where], primary
+    for number in range(4):
+        with served(store) as address, linked(address, paths[(number + 1) % 2]):
+            time.sleep(0.3)
+            wait_until_level(paths[number % 2], paths[(number + 1) % 2])
+        promote(paths[(number + 1) % 2])
+        store = Store.open(paths[(number + 1) % 2])
+    with store:
+        store.run_services()
+        wait_for(lambda: len(flat(store)) >= len(dues))
+        time.sleep(0.5)
+        assert sorted(flat(store)) == [b"%d" % due for due in dues]
+
+
+def test_an_earlier_primary_becomes_a_replica_and_its_tail_is_saved(primary, path, where):
+    with served(primary) as address, linked(address, where):
+        produce(primary, 0.3)
+        wait_until_level(path, where)
+    kept = published(where)
+    with Store.open(path) as ahead:
+        ahead.append_batch(batch(numbered(50), 0), topic="t")
+        ahead.topics.create("only-here")
+        ahead.groups.create("only-here")
+        publish(ahead, 0, [b"row"])
+        ahead.sink.publish(numbered_batch(0, identity="empty"), [])
+        epoch = ahead.history.epoch
+        ends = ahead.offsets("t")
+    tail = log_bytes(path, kept)
+    promote(where)
+    with served(Store.open(where)) as address, linked(address, path):
+        wait_until_level(where, path)
+        assert_alike(where, path)
+        (saved,) = Layout(path).own.glob("cut-*")
+        assert saved.read_bytes() == tail
+        assert RoleFile(Layout(path)).read().term == 1
+    names = {file.name for file in Layout(where).sink_markers.glob("*")}
+    assert {file.name for file in Layout(path).sink_markers.glob("*")} == names
+    for each in (path, where):
+        with Store.open(each, read_only=True) as store:
+            assert store.history.cut_since(epoch, "t", 0) < ends[0].maximum
+            assert "only-here" not in store.groups.all()
+
+
+def test_an_earlier_primary_with_checksums_follows_one_without(path, where):
+    config = replace(MIDDLE, property_crc=True)
+    primary = Store.open(path, create=True, config=config)
+    primary.topics.create("t", read_queues=2, write_queues=2)
+    with served(primary) as address, linked(address, where):
+        primary.append_batch(batch(numbered(20), 0), topic="t")
+        wait_until_level(path, where)
+    with Store.open(path) as ahead:
+        ahead.append_batch(batch(numbered(20), 0), topic="t")
+    promote(where)
+    store = Store.open(where)
+    with served(store) as address, linked(address, path):
+        store.append_batch(batch(numbered(20), 1), topic="t")
+        wait_until_level(where, path)
+        assert_alike(where, path)
+    assert verify(path).ok
+    assert verify(where).ok
+
+
+def test_both_directions_in_turn(primary, path, where):
+    """What is appended in each round by the primary of the moment is there in the end."""
+    paths, store, rows = [path, where], primary, []
+    for number in range(6):
+        ours, theirs = paths[number % 2], paths[(number + 1) % 2]
+        with served(store) as address, linked(address, theirs):
+            more = numbered(20, 100, 20 * number)
+            store.append_batch(batch(more, [row % 2 for row in range(20)]), topic="t")
+            rows += more
+            wait_until_level(ours, theirs)
+            assert_alike(ours, theirs)
+        assert promote(theirs).term == number + 1
+        store = Store.open(theirs)
+    assert sorted(flat(store)) == sorted(rows)
+    store.close()
+    assert verify(paths[0]).ok
+
+
+def test_stores_that_are_no_earlier_primary_are_refused(primary, path, where, tmp_path):
+    other = tmp_path / "other"
+    Store.open(other, create=True).close()
+    with served(primary) as address, linked(address, where):
+        primary.append(message(b"x"))
+        wait_until_level(path, where)
+    shutil.copytree(path, tmp_path / "copy")
+    with served(Store.open(path)) as address:
+        for refused in (other, tmp_path / "copy"):
+            before = [*refused.rglob("*")]
+            link = link_to(address, refused)
+            assert code_of(link.start) == "NOT_A_REPLICA"
+            link.stop()
+            assert [*refused.rglob("*")] == before
+    promote(where)
+    with served(Store.open(where)) as address:
+        link = link_to(address, other)
+        assert code_of(link.start) == "NOT_A_REPLICA"
+        link.stop()
+    with served(Store.open(path)) as address:  # The one with the older term is not followed.
+        link = link_to(address, where)
+        assert code_of(link.start) == "NOT_A_REPLICA"
+        link.stop()
+
+
+def test_the_term_of_another_store_is_not_adopted(primary, path, where, tmp_path):
+    other, copy = tmp_path / "other", tmp_path / "copy"
+    with served(Store.open(other, create=True)) as address, linked(address, copy):
+        wait_for(lambda: Layout(copy).state.exists())
+    promote(copy)
+    with served(primary) as address, linked(address, where):
+        primary.append(message(b"x"))
+        wait_until_level(path, where)
+    with served(Store.open(copy)) as address:
+        link = link_to(address, where)
+        assert code_of(link.start) == "REPLICA_OTHER_STORE"
+        link.stop()
+    assert RoleFile(Layout(where)).read().term == 0
+
+
+def test_only_a_stopped_replica_is_promoted(primary, path, where, tmp_path):
+    assert code_of(lambda: promote(path)) == "NOT_A_REPLICA"
+    assert code_of(lambda: promote(tmp_path / "nothing")) == "STORE_NOT_FOUND"
+    with served(primary) as address, linked(address, where):
+        assert code_of(lambda: promote(where)) == "STORE_IN_USE"
+    assert promote(where).term == 1
+    assert code_of(lambda: promote(where)) == "NOT_A_REPLICA"
+
+
+def test_topics_whose_table_has_not_arrived_are_created(primary, path, where, monkeypatch):
+    with served(primary) as address, linked(address, where):
+        wait_until_level(path, where)
+        monkeypatch.setattr(Follower, "put", lambda follower, small: None)
+        primary.topics.create("new", read_queues=3, write_queues=3)
+        primary.append(Message(topic="new", body=b"x", queue_id=2))
+        wait_for(lambda: published(where) == published(path))
+    monkeypatch.undo()
+    promote(where)
+    with Store.open(where) as store:
+        assert store.topics.get("new").read_queues == 3
+        assert flat(store, "new") == [b"x"]
+
+
+def test_a_replica_of_two_follows_the_promoted_one(primary, path, where, tmp_path):
+    third = tmp_path / "third"
+    with (
+        served(primary) as address,
+        linked(address, where),
+        linked(address, third, name="third"),
+    ):
+        primary.append(message(b"x"))
+        wait_until_level(path, where)
+        wait_until_level(path, third)
+    promote(where)
+    with (
+        served(Store.open(where)) as address,
+        linked(address, third, name="third"),
+        linked(address, path, name="first"),
+    ):
+        wait_until_level(where, third)
+        wait_until_level(where, path)
+    with served(Store.open(where)) as address, linked(address, third):
+        pass
+    assert {RoleFile(Layout(each)).read().term for each in (path, where, third)} == {1}
