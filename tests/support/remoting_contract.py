@@ -20,20 +20,15 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.lookups import locate
-from pyrocket.remoting.messages import (
-    message_at,
-    messages_of_key,
-    pull,
-    send,
-    write_group,
-    write_topic,
-)
 from pyrocket.remoting.name_servers import NameServers
-from pyrocket.remoting.offsets import (
+from pyrocket.remoting.pulls import PullSettings
+from pyrocket.remoting.reads import read_range
+from pyrocket.remoting.records import records_of
+from pyrocket.remoting.requests import (
     commit,
     committed,
     group_settings,
@@ -41,12 +36,15 @@ from pyrocket.remoting.offsets import (
     highest_offset,
     lowest_offset,
     members,
+    message_at,
+    messages_of_key,
     offset_near,
+    pull,
+    send,
     topic_offsets,
+    write_group,
+    write_topic,
 )
-from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.records import read_range
-from pyrocket.remoting.samples import records_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import LookupRequest
 from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
@@ -86,7 +84,7 @@ class Client:
         self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
     def ask(self, *calls):
-        return ask(self.pool, calls, CALL_S)
+        return self.pool.ask(calls, CALL_S)
 
     def one(self, call):
         (value,) = self.ask(call)

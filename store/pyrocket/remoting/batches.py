@@ -11,8 +11,8 @@ none is, because the request has one sysFlag.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
 from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.messages import send
+from pyrocket.remoting.requests import send
 from pyrocket.values.message import MessageQueue, SendStatus
 
 BATCH_BYTES = 512 << 10
@@ -61,8 +61,7 @@ def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None
     return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
 
 
-@dataclass(frozen=True, eq=False)
-class OutgoingRows:
+class OutgoingRows(NamedTuple):
     """Messages that one request stores in one queue.
 
     Attributes:
@@ -120,16 +119,13 @@ def outgoing_rows(
     columns: SendColumns, ids: pa.StringArray, queue_ids: npt.NDArray[np.int32], now_ms: int
 ) -> Iterator[tuple[int, OutgoingRows]]:
     """Yield the rows by queue, each queue in order. Raises MessageError, which names the row."""
-    delayed = np.zeros(len(columns), bool)
     delays = {DELAY: columns.delay_level, TIMER_DELIVER_MS: due_times(columns, now_ms)}
+    delayed = _is_given(len(columns), *delays.values())
+    bound = _is_given(len(columns), columns.sharding_key, columns.queue_id)
     for name, values in delays.items():
         if values is not None:
             columns = with_properties(columns, number_property(name, values))
-            delayed |= values.is_valid().to_numpy(zero_copy_only=False)
-    properties, bound = join_properties(columns, ids), np.zeros(len(columns), bool)
-    for values in (columns.sharding_key, columns.queue_id):
-        if values is not None:
-            bound |= values.is_valid().to_numpy(zero_copy_only=False)
+    properties = join_properties(columns, ids)
     body, flag = columns.body, np.zeros(len(columns), np.int32)
     if columns.flag is not None:
         flag = pc.fill_null(columns.flag, 0).to_numpy()
@@ -139,17 +135,19 @@ def outgoing_rows(
         queue_ids, flag, delayed, bound = (array[at] for array in (queue_ids, flag, delayed, bound))
     sizes = pc.add(pc.binary_length(body), pc.binary_length(properties)).to_numpy()
     for start, end in _cuts(sizes.astype(np.int64) + _ITEM_BYTES, queue_ids, delayed):
-        rows, count = slice(start, end), end - start
-        yield (
-            int(queue_ids[start]),
-            OutgoingRows(
-                body.slice(start, count),
-                flag[rows],
-                properties.slice(start, count),
-                bool(delayed[start]),
-                not bound[rows].any(),
-            ),
-        )
+        rows = slice(start, end)
+        is_free = not bound[rows].any()
+        outgoing = body[rows], flag[rows], properties[rows], bool(delayed[start]), is_free
+        yield int(queue_ids[start]), OutgoingRows(*outgoing)
+
+
+def _is_given(rows: int, *columns: pa.Array | None) -> Bools:
+    """Return the rows in which one of the columns has a value."""
+    given = np.zeros(rows, bool)
+    for values in columns:
+        if values is not None:
+            given |= values.is_valid().to_numpy(zero_copy_only=False)
+    return given
 
 
 def _cuts(sizes: Ints, queue_ids: Ints, alone: Bools) -> Iterator[tuple[int, int]]:

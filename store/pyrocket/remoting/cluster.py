@@ -8,10 +8,15 @@ from typing import TypeVar
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
-from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.name_servers import ROUTE_S, NameServers
-from pyrocket.remoting.routes import MASTER, BrokerAddresses, TopicRouteData
+from pyrocket.remoting.name_servers import (
+    MASTER,
+    ROUTE_S,
+    BrokerAddresses,
+    NameServers,
+    TopicRouteData,
+)
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
@@ -55,7 +60,6 @@ class RocketMQCluster:
         """Connect when it is first used. The arguments are those of NameServers."""
         self._names = NameServers(addresses, credentials, broker_addresses=broker_addresses)
         self._credentials = credentials
-        self._live: dict[str, BrokerAddresses] = {}
         self._pools: dict[tuple[str, int], ConnectionPool] = {}
         self._reads_at: dict[str, int] = {}
         self._topics: tuple[float, list[str]] = -math.inf, []
@@ -64,10 +68,7 @@ class RocketMQCluster:
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
     ) -> dict[str, TopicRouteData]:
         """Return the routes of topics, at most 30 s old; those without a route are left out."""
-        routes = repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
-        for route in routes.values():
-            self._live = {**route.brokers, **self._live}
-        return routes
+        return repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
 
     def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, as of the last 30 s."""
@@ -90,25 +91,19 @@ class RocketMQCluster:
         near = get_close_matches(topic, self.topic_names(seconds), 1)
         return TopicNotFoundError(
             f"there is no topic {topic!r}, or no live broker has it.",
-            remedy=f"Did you mean {near[0]!r}?"
-            if near
-            else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
+            remedy=f"Did you mean {near[0]!r}?" if near else TOPIC_REMEDY,
         )
 
     def first_broker(self, seconds: float) -> str:
         """Return the first name of a live broker. Raises TransportError if there is none."""
 
-        def found(left: float) -> str:
+        def first(left: float) -> str:
             live = self._names.brokers(left)
             if not live:
-                raise TransportError(
-                    f"{self._names.place} knows no broker.",
-                    remedy="Start a broker; brokers register every 30 s.",
-                    repeat_is_safe=True,
-                )
+                raise self._knows("no broker", "Start a broker; brokers register every 30 s.")
             return min(live)
 
-        return repeated(found, seconds)
+        return repeated(first, seconds)
 
     def broker(self, name: str, seconds: float) -> BrokerAddresses:
         """Return a live broker, also one that has just started.
@@ -116,19 +111,21 @@ class RocketMQCluster:
         Raises TransportError if name servers do not know it after `seconds`.
         """
 
-        def found(left: float) -> BrokerAddresses:
-            if name not in self._live:
-                self._live = self._names.brokers(left)
-            if name not in self._live:
-                raise TransportError(
-                    f"{self._names.place} knows no broker {name}.",
-                    remedy="Start the broker. If it has left the cluster for good, name it in the"
-                    " option removedBrokers.",
-                    repeat_is_safe=True,
+        def known(left: float) -> BrokerAddresses:
+            broker = self._names.known.get(name) or self._names.brokers(left).get(name)
+            if broker is None:
+                raise self._knows(
+                    f"no broker {name}",
+                    "Start the broker. If it has left the cluster for good, name it in the option"
+                    " removedBrokers.",
                 )
-            return self._live[name]
+            return broker
 
-        return repeated(found, seconds)
+        return repeated(known, seconds)
+
+    def _knows(self, what: str, remedy: str) -> TransportError:
+        message = f"{self._names.place} knows {what}."
+        return TransportError(message, remedy=remedy, repeat_is_safe=True)
 
     def pool(self, name: str, seconds: float, *, reads: bool = False) -> ConnectionPool:
         """Return the connections to the master of a broker, or with `reads` to where it is read.
@@ -163,11 +160,10 @@ class RocketMQCluster:
 
     def lost(self, name: str, *, reads: bool = False) -> None:
         """Ask for the addresses of a broker again; with `reads`, read it at its next id."""
-        if reads and name in self._live:
+        known = self._names.known.pop(name, None)
+        if reads and known:
             last = self._reads_at.get(name, MASTER)
-            ids = self._live[name].addresses
-            self.read_at(name, min((key for key in ids if key > last), default=MASTER))
-        self._live = {other: known for other, known in self._live.items() if other != name}
+            self.read_at(name, min((key for key in known.addresses if key > last), default=MASTER))
 
     def ask(
         self,
@@ -184,7 +180,7 @@ class RocketMQCluster:
 
         def answered(left: float) -> list[_Value]:
             try:
-                return ask(self.pool(name, left, reads=reads), calls, left)
+                return self.pool(name, left, reads=reads).ask(calls, left)
             except TransportError:
                 self.lost(name, reads=reads)
                 raise

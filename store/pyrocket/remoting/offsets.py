@@ -1,134 +1,104 @@
-"""The calls about offsets: those of queues, and those of consumer groups; what groups there are.
+"""The ranges of the queues of topics at one broker, and the offsets of consumer groups."""
 
-Only ask for queues that the route of a topic names: RocketMQ 4 creates others. Source:
-`AdminBrokerProcessor`, `ConsumerManageProcessor`.
-"""
+from collections.abc import Collection, Mapping
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from pyrocket.errors import GroupNotFoundError
+from pyrocket.remoting.calls import Ask, ResponseCode
+from pyrocket.remoting.requests import (
+    commit,
+    committed,
+    highest_offset,
+    lowest_offset,
+    pull,
+    topic_offsets,
+    write_group,
+    write_topic,
+)
+from pyrocket.values.admin import TopicConfig
+from pyrocket.values.message import MessageQueue, QueueOffsets
 
-from pyrocket.remoting.calls import ServerCall, has_code, queue_request, succeeded, table_of
-from pyrocket.remoting.codes import RequestCode, ResponseCode
-from pyrocket.remoting.frames import Frame
-
-_NO_MEMBER = "no consumer for this group"
+_RETRY_PREFIX = "%RETRY%"
 
 
-@dataclass(frozen=True)
-class TopicOffset:
-    """The range of a queue: the offsets in [minimum, maximum).
+def topic_bounds(
+    ask: Ask, topics: Mapping[str, TopicConfig | None]
+) -> dict[str, dict[int, QueueOffsets] | None]:
+    """Return the range of each read queue of topics, in one flight; None if the broker lacks one.
 
-    Attributes:
-        last_update_ms: When the last message was stored, in epoch milliseconds; 0 if there is none.
+    topics: The settings of the topics in their routes, None for topics without a route.
+
+    RocketMQ 4.9 does not answer for queues that can only be read; these are asked for one by one.
     """
-
-    minimum: int
-    maximum: int
-    last_update_ms: int
-
-
-def topic_offsets(topic: str) -> ServerCall[dict[int, TopicOffset]]:
-    """Ask a broker for the ranges of its queues of a topic, by queue id.
-
-    RocketMQ 4.9 answers only for write queues. For queues that can only be read, ask
-    `lowest_offset` and `highest_offset`.
-
-    Raises TopicNotFoundError: the broker does not have the topic.
-    """
-    request = Frame(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-    return ServerCall(f"the offsets of the topic {topic!r}", request, _topic_offsets)
-
-
-def _topic_offsets(answer: Frame) -> dict[int, TopicOffset]:
-    table = table_of(answer).get("offsetTable") or {}
-    offsets = {
-        int(json.loads(queue)["queueId"]): TopicOffset(
-            int(item["minOffset"]), int(item["maxOffset"]), int(item["lastUpdateTimestamp"])
+    read_only = [
+        (name, queue_id)
+        for name, topic in topics.items()
+        if topic is not None
+        for queue_id in range(topic.write_queues, topic.read_queues)
+    ]
+    whole = [topic_offsets(name, also=[ResponseCode.TOPIC_NOT_EXIST]) for name in topics]
+    ends = [call(*queue) for queue in read_only for call in (lowest_offset, highest_offset)]
+    answers = iter(ask([*whole, *ends]))
+    bounds: dict[str, dict[int, QueueOffsets] | None] = {}
+    for name, topic in topics.items():
+        answer = next(answers)
+        bounds[name] = (
+            None
+            if answer is None
+            else {
+                queue_id: QueueOffsets(has.minimum, has.maximum)
+                for queue_id, has in answer.items()
+                if topic is None or queue_id < topic.read_queues
+            }
         )
-        for queue, item in table.items()
-    }
-    return dict(sorted(offsets.items()))
+    for name, queue_id in read_only:
+        has, of_topic = QueueOffsets(next(answers), next(answers)), bounds[name]
+        if of_topic is not None:
+            of_topic[queue_id] = has
+    return bounds
 
 
-def lowest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the minimum offset of a queue that the route of the topic names.
+def committed_offsets(
+    ask: Ask, group: str, queues: Collection[MessageQueue]
+) -> dict[MessageQueue, int]:
+    """Return the committed offsets of a group; queues without one are left out."""
+    offsets = ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
+    return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
 
-    A broker answers 0 for a topic that it does not have.
+
+def commit_offsets(
+    ask: Ask,
+    group: str,
+    offsets: Mapping[MessageQueue, int],
+    before: Mapping[MessageQueue, int],
+) -> None:
+    """Commit offsets of a group, which is created if it is missing.
+
+    before: The offsets of the group in the same topics. The first commit in a topic is made alone,
+        because RocketMQ 4.9 can lose others that are made at the same time.
     """
-    return _offset(topic, queue_request(RequestCode.GET_MIN_OFFSET, topic, queue_id))
+    known = {queue.topic for queue, at in before.items() if at}
+    firsts = {queue.topic: queue for queue in offsets if queue.topic not in known}
+    rest = [queue for queue in offsets if queue not in firsts.values()]
+    for flight in (firsts.values(), rest):
+        calls = [commit(group, queue.topic, queue.queue_id, offsets[queue]) for queue in flight]
+        try:
+            ask(calls)
+        except GroupNotFoundError:
+            create_group(ask, group)
+            ask(calls)
 
 
-def highest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the maximum offset of such a queue: that of the next message."""
-    return _offset(topic, queue_request(RequestCode.GET_MAX_OFFSET, topic, queue_id))
+def create_if_missing(ask: Ask, group: str, queue: MessageQueue, end: int) -> None:
+    """Create a group unless the broker lets it pull from the end of a queue."""
+    try:
+        ask([pull(queue.topic, queue.queue_id, end, 1, group=group)])
+    except GroupNotFoundError:
+        create_group(ask, group)
 
 
-def offset_near(topic: str, queue_id: int, time_ms: int) -> ServerCall[int]:
-    """Ask a broker for the offset at a time in epoch milliseconds.
+def create_group(ask: Ask, group: str) -> None:
+    """Create a group, with the topic of its retries, without which tools do not list it.
 
-    This is a guess: RocketMQ 4.9 can answer a later offset than that of the first message stored at
-    or after the time, and the last message for a time in the future.
+    Needs the right to administer. Settings of an existing group would be replaced.
     """
-    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-    return _offset(topic, queue_request(code, topic, queue_id, timestamp=time_ms))
-
-
-def _offset(topic: str, request: Frame) -> ServerCall[int]:
-    asked = f"an offset of the topic {topic!r}"
-    return ServerCall(asked, request, lambda answer: int(answer.fields["offset"]))
-
-
-def committed(group: str, topic: str, queue_id: int) -> ServerCall[int | None]:
-    """Ask a broker for the committed offset of a group; None if it has none.
-
-    RocketMQ 4 answers 0 for a group without offset in a queue that still begins at 0.
-    """
-    code, own = RequestCode.QUERY_CONSUMER_OFFSET, {"setZeroIfNotFound": "false"}
-    return ServerCall(
-        f"the offset of the group {group!r} in the topic {topic!r}",
-        queue_request(code, topic, queue_id, consumerGroup=group, **own),
-        lambda answer: int(answer.fields["offset"]) if succeeded(answer) else None,
-        has_code(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
-    )
-
-
-def commit(group: str, topic: str, queue_id: int, offset: int) -> ServerCall[None]:
-    """Commit the offset of a group in a queue, also one below the committed offset.
-
-    Make the first commit of a group in a topic alone: of several at once, RocketMQ 4.9 can lose all
-    but the last one (`ConsumerOffsetManager.commitOffset`).
-    """
-    code, own = RequestCode.UPDATE_CONSUMER_OFFSET, {"commitOffset": offset}
-    return ServerCall(
-        f"to commit an offset of the group {group!r} in the topic {topic!r}",
-        queue_request(code, topic, queue_id, consumerGroup=group, **own),
-        lambda answer: None,
-    )
-
-
-def group_settings() -> ServerCall[dict[str, Any]]:
-    """Ask a broker for the settings of its groups, as they are in `subscriptionGroup.json`."""
-    request = Frame(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-    return ServerCall("the consumer groups", request, table_of)
-
-
-def group_topics(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the topics in which a group has offsets."""
-    return ServerCall(
-        f"the progress of the group {group!r}",
-        Frame(RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}),
-        lambda answer: sorted(
-            {str(json.loads(queue)["topic"]) for queue in table_of(answer).get("offsetTable") or ()}
-        ),
-    )
-
-
-def members(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the ids of the live members of a group."""
-    return ServerCall(
-        f"the members of the group {group!r}",
-        Frame(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
-        lambda answer: sorted(table_of(answer)["consumerIdList"]) if succeeded(answer) else [],
-        lambda answer: succeeded(answer) or _NO_MEMBER in answer.remark,
-    )
+    ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])

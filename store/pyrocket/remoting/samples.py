@@ -1,31 +1,32 @@
-"""Samples of queues: the last messages before an offset.
+"""Samples of queues: single messages, which give marks of the log, sizes of messages, and times.
 
-They give the mark of the log, and the mean size of messages. A sample is a function of the queue
-and the offset alone, so that a plan that is repeated later has the same sizes.
+A sample is a function of the queue and the offset alone, so that a plan that is repeated later has
+the same sizes.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.remoting.calls import Ask
-from pyrocket.remoting.messages import PullAnswer, pull
-from pyrocket.remoting.offsets import offset_near
+from pyrocket.remoting.records import records_of
+from pyrocket.remoting.requests import PullAnswer, offset_near, pull
 from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
 
+Place = tuple[MessageQueue, int]
+"""A queue and an offset."""
+
 _MESSAGES = 8
-_NO_BYTES = 1
 _KEPT = 10_000
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The last messages before an offset: their mean size, and the mark of the newest one."""
 
-    mean_bytes: int = _NO_BYTES
+    mean_bytes: int = 1
     mark: LogMark | None = None
 
 
@@ -35,30 +36,25 @@ class Samples:
     def __init__(self, group: str) -> None:
         """Pull in the name of this group."""
         self._group = group
-        self._known: dict[tuple[MessageQueue, int], Sample] = {}
+        self._known: dict[Place, Sample] = {}
 
-    def before(
-        self, offsets: Collection[tuple[MessageQueue, int]], ask: Ask
-    ) -> dict[tuple[MessageQueue, int], Sample]:
+    def before(self, places: Collection[Place], ask: Ask) -> dict[Place, Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
         known = self._known
-        starts = {(queue, end): max(end - _MESSAGES, 0) for queue, end in offsets}
-        wanted = [key for key in starts if key not in known]
-        while wanted:
+        starts = {place: max(place[1] - _MESSAGES, 0) for place in places if place not in known}
+        while starts:
             calls = [
                 pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
-                for queue, end in wanted
-                for start in [starts[queue, end]]
+                for (queue, end), start in starts.items()
             ]
-            answers = dict(zip(wanted, ask(calls), strict=True))
-            wanted = []
-            for key, answer in answers.items():
-                if starts[key] < answer.minimum < key[1]:
-                    starts[key] = answer.minimum
-                    wanted.append(key)
+            expired: dict[Place, int] = {}
+            for (place, start), answer in zip(starts.items(), ask(calls), strict=True):
+                if start < answer.minimum < place[1]:
+                    expired[place] = answer.minimum
                 else:
-                    known[key] = _sample(answer, key[1])
-        samples = {key: known[key] for key in offsets}
+                    known[place] = _sample(answer, place[1])
+            starts = expired
+        samples = {place: known[place] for place in places}
         if len(known) > _KEPT:
             self._known = dict(samples)
         return samples
@@ -67,14 +63,11 @@ class Samples:
 def _sample(answer: PullAnswer, end: int) -> Sample:
     """Return the sample in an answer, which is without records if they have expired."""
     starts, reached = follow(answer.records, 0)
-    if not starts:
-        return Sample()
-    last = slice(starts[-1], reached)
-    for start, until in zip(reversed(starts), reversed([*starts[1:], reached]), strict=True):
-        last = slice(start, until)
-        if decode_record(bytes(answer.records[last])).queue_offset < end:
-            break
-    return Sample(max(reached // len(starts), _NO_BYTES), mark_of(bytes(answer.records[last])))
+    for start, until in reversed([*pairwise([*starts, reached])]):
+        record = bytes(answer.records[start:until])
+        if decode_record(record).queue_offset < end:
+            return Sample(reached // len(starts), mark_of(record))
+    return Sample()
 
 
 def mark_of(record: bytes) -> LogMark:
@@ -92,41 +85,34 @@ def first_since(
     """Return the first offset of each queue stored at or after its time, or the end.
 
     The answer of a broker is a guess, see `offset_near`. Brackets the offset with single messages,
-    first at the guess and before it: one flight for each step, for all queues.
+    first at the guess and beside it: one flight for each step, for all queues.
     """
     low = {queue: bounds[queue].minimum for queue in times_ms}
     high = {queue: bounds[queue].maximum for queue in times_ms}
     filled = [queue for queue in times_ms if low[queue] < high[queue]]
     guesses = ask([offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled])
-    at = {
-        queue: min(max(guess, low[queue]), high[queue] - 1)
-        for queue, guess in zip(filled, guesses, strict=True)
-    }
-    beside = set(at)
+    at, is_guess = dict(zip(filled, guesses, strict=True)), True
     while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        records = records_at([(queue, at[queue]) for queue in wanted], ask, group)
-        for queue, record in zip(wanted, records, strict=True):
+        places = [(queue, min(max(at[queue], low[queue]), high[queue] - 1)) for queue in wanted]
+        for (queue, place), record in zip(places, records_at(places, ask, group), strict=True):
             if record is not None and record.store_timestamp < times_ms[queue]:
-                low[queue] = min(record.queue_offset + 1, high[queue])
-                near = low[queue]
+                low[queue] = at[queue] = min(record.queue_offset + 1, high[queue])
             else:
-                high[queue] = at[queue]
-                near = high[queue] - 1
-            middle = (low[queue] + high[queue]) // 2
-            is_near = queue in beside and low[queue] <= near < high[queue]
-            at[queue] = near if is_near else middle
-            beside.discard(queue)
+                high[queue] = place
+                at[queue] = place - 1
+            if not is_guess:
+                at[queue] = (low[queue] + high[queue]) // 2
+        is_guess = False
     return low
 
 
-def holds(
+def has_lost(
     mark: LogMark, bounds: Mapping[MessageQueue, QueueOffsets], ask: Ask, group: str
-) -> bool | None:
-    """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
+) -> bool:
+    """Return whether a log that lacks a marked message still has an older one."""
     filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
     oldest = records_at(filled, ask, group)
-    is_lost = any(row is not None and row.physical_offset <= mark.log_offset for row in oldest)
-    return False if is_lost else None
+    return any(row is not None and row.physical_offset <= mark.log_offset for row in oldest)
 
 
 def filled_again(
@@ -142,23 +128,14 @@ def filled_again(
         for queue, at in offsets.items()
         if bounds[queue].minimum < at <= bounds[queue].maximum
     ]
-    samples = Samples(group).before(places, ask).items()
     return [
         queue
-        for (queue, _), sample in samples
+        for (queue, _), sample in Samples(group).before(places, ask).items()
         if sample.mark is not None and sample.mark.log_offset > mark.log_offset
     ]
 
 
-def records_at(
-    places: Collection[tuple[MessageQueue, int]], ask: Ask, group: str
-) -> list[Record | None]:
+def records_at(places: Collection[Place], ask: Ask, group: str) -> list[Record | None]:
     """Return the records at offsets of queues; None if there is none."""
     calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
     return [next(iter(records_of(answer.records)), None) for answer in ask(calls)]
-
-
-def records_of(data: bytes | memoryview) -> list[Record]:
-    """Return records that are one after the other."""
-    starts, reached = follow(memoryview(data), 0)
-    return [decode_record(bytes(data[start:end])) for start, end in pairwise([*starts, reached])]

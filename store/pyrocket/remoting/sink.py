@@ -25,9 +25,9 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
+from pyrocket.remoting.calls import error_of
 from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
-from pyrocket.remoting.codes import error_of
-from pyrocket.remoting.messages import version_of
+from pyrocket.remoting.requests import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
 
@@ -183,10 +183,9 @@ class RocketMQSink:
         end, pause = 0.0, _FIRST_PAUSE_S
         while waiting:
             failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
-            for queue in [queue for queue in waiting if queue not in failed]:
+            for queue in waiting.keys() - failed.keys():
                 waiting[queue].popleft()
-                if not waiting[queue]:
-                    del waiting[queue]
+            waiting = {queue: rows for queue, rows in waiting.items() if rows}
             if not failed:
                 end, pause = 0.0, _FIRST_PAUSE_S
                 continue
@@ -204,13 +203,9 @@ class RocketMQSink:
         brokers = {queue.broker for queue in failed}
         for queue in failed:
             others = [other for other in self._queues(queue.topic) if other.broker not in brokers]
-            rows = waiting.pop(queue)
-            bound = deque(row for row in rows if not (row.is_free and others))
-            if bound:
-                waiting[queue] = bound
-            for row in rows if others else ():
-                if row.is_free:
-                    waiting.setdefault(random.choice(others), deque()).append(row)
+            for row in waiting.pop(queue):
+                to = random.choice(others) if row.is_free and others else queue
+                waiting.setdefault(to, deque()).append(row)
 
     def _flight(self, first: Mapping[MessageQueue, OutgoingRows]) -> _Failed:
         """Send rows to queues, all at once, and return the errors of those that failed."""

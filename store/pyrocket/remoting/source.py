@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,17 +12,20 @@ from pyrocket.base.clock import system_clock
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.remoting.bounds import topic_bounds
 from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
 from pyrocket.remoting.connection import CONNECT_S
-from pyrocket.remoting.groups import commit_offsets, committed_offsets, create_if_missing
-from pyrocket.remoting.joined import read_together
 from pyrocket.remoting.lookups import locate, slices_at
-from pyrocket.remoting.messages import READER_GROUP, message_at
-from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.reads import check_range, read_anywhere
-from pyrocket.remoting.samples import Samples, filled_again, first_since, holds, mark_of
+from pyrocket.remoting.offsets import (
+    commit_offsets,
+    committed_offsets,
+    create_if_missing,
+    topic_bounds,
+)
+from pyrocket.remoting.pulls import PullSettings, out_of_range
+from pyrocket.remoting.reads import read_anywhere, read_together
+from pyrocket.remoting.requests import READER_GROUP, message_at
+from pyrocket.remoting.samples import Samples, filled_again, first_since, has_lost, mark_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import (
@@ -45,27 +48,21 @@ _Value = TypeVar("_Value")
 _TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The ranges of the queues of some topics; `at` is on the monotonic clock."""
-
-    bounds: _TopicBounds
-    at: float = field(default_factory=time.monotonic)
-
-
 @dataclass
 class _Memory:
     """What a source remembers.
 
     Attributes:
-        planned: The topics of the last plan.
-        look: The last look for new messages, until a plan uses it.
         samples: The samples of queues.
+        planned: The topics of the last plan.
+        look: The ranges of the last look for new messages, until a plan uses it.
+        looked_at: When that was, on the monotonic clock.
     """
 
     samples: Samples
     planned: tuple[str, ...] = ()
-    look: _Look | None = None
+    look: _TopicBounds | None = None
+    looked_at: float = 0.0
 
 
 class RocketMQSource:
@@ -102,10 +99,14 @@ class RocketMQSource:
 
     # The store and its topics
 
+    @property
+    def store_id(self) -> str:
+        """The name of the cluster as the id of the store: a broker has no other one."""
+        return f"rocketmq:{self.cluster.broker(self.broker, self.seconds).cluster}"
+
     def identities(self) -> dict[str, SourceIdentity]:
-        """Return the name of the cluster as the id of the store: a broker has no other one."""
-        cluster = self.cluster.broker(self.broker, self.seconds).cluster
-        return {self.broker: SourceIdentity(store=f"rocketmq:{cluster}", epoch=0)}
+        """Return the id of the store."""
+        return {self.broker: SourceIdentity(store=self.store_id, epoch=0)}
 
     def now_ms(self) -> int:
         """Return the time of this machine."""
@@ -127,11 +128,10 @@ class RocketMQSource:
         """
         memory = self._memory
         if memory.look is not None:
-            time.sleep(max(memory.look.at + IDLE_S - time.monotonic(), 0))
-        memory.look = look = _Look(self._bounds(memory.planned or self._read))
-        return tuple(
-            (topic, *map(tuple, (has or {}).items())) for topic, has in look.bounds.items()
-        )
+            time.sleep(max(memory.looked_at + IDLE_S - time.monotonic(), 0))
+        memory.look = look = self._bounds(memory.planned or self._read)
+        memory.looked_at = time.monotonic()
+        return tuple((topic, *map(tuple, (has or {}).items())) for topic, has in look.items())
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Return False immediately: `version` waits."""
@@ -141,20 +141,19 @@ class RocketMQSource:
         """Return what a micro-batch needs: one flight, or none after `version`."""
         memory, wanted = self._memory, tuple(dict.fromkeys((*self._read, *topics)))
         look, memory.look = memory.look, None
-        is_new = look is not None and look.bounds.keys() >= {*wanted}
-        if look is None or not is_new or time.monotonic() - look.at > IDLE_S:
-            look = _Look(self._bounds(wanted))
+        is_old = time.monotonic() - memory.looked_at > IDLE_S
+        if look is None or is_old or not look.keys() >= {*wanted}:
+            look = self._bounds(wanted)
         memory.planned = wanted
         configs = self._configs(wanted)
-        store = self.identities()[self.broker].store
         pool = self.cluster.pool(self.broker, self.seconds)
         return ReadPlan(
             broker=self.broker,
-            store=store,
+            store=self.store_id,
             epoch=0,
             run=f"{pool.address} {pool.lost}",
-            topics=[configs[topic] for topic, has in look.bounds.items() if has is not None],
-            bounds=_by_queue(self.broker, look.bounds),
+            topics=[configs[topic] for topic, has in look.items() if has is not None],
+            bounds=_by_queue(self.broker, look),
         )
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -219,8 +218,8 @@ class RocketMQSource:
 
     def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
         """Return the mark of the newest message before these offsets; None if there is none."""
-        keys = [(queue, at) for queue, at in offsets.items() if at > 0]
-        samples = self._memory.samples.before(keys, self._ask)
+        places = [(queue, at) for queue, at in offsets.items() if at > 0]
+        samples = self._memory.samples.before(places, self._ask)
         marks = [sample.mark for sample in samples.values() if sample.mark is not None]
         return max(marks, key=lambda mark: mark.log_offset, default=None)
 
@@ -234,7 +233,7 @@ class RocketMQSource:
         (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
         if record is not None and mark_of(record) == mark:
             return True
-        return holds(mark, self.bounds(topics), self._ask, self._group)
+        return False if has_lost(mark, self.bounds(topics), self._ask, self._group) else None
 
     def refilled(
         self, offsets: Mapping[MessageQueue, int], mark: LogMark
@@ -244,19 +243,20 @@ class RocketMQSource:
         queues = filled_again(offsets, bounds, mark, self._ask, self._group)
         return self.offsets_at(dict.fromkeys(queues, mark.store_timestamp + 1))
 
-    def _mean_bytes(self, ranges: Collection[QueueRange]) -> dict[QueueRange, int]:
+    def _mean_bytes(self, ranges: Collection[QueueRange]) -> list[int]:
         """Return the mean size of the last messages of each range, by which its size is estimated.
 
         It depends on nothing else, so that a replay gets the same tasks.
         """
-        keys = {part: (part.queue, part.end) for part in ranges if part.rows > 0}
-        samples = self._memory.samples.before(keys.values(), self._ask)
-        return {part: samples[keys[part]].mean_bytes if part in keys else 0 for part in ranges}
+        places = [(part.queue, part.end) for part in ranges]
+        filled = [place for place, part in zip(places, ranges, strict=True) if part.rows > 0]
+        samples = self._memory.samples.before(filled, self._ask)
+        return [samples[place].mean_bytes if place in samples else 1 for place in places]
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
         """Return estimates, with places as if the log had one range after the other."""
         means = self._mean_bytes(ranges)
-        counts = [part.rows * means[part] for part in ranges]
+        counts = [part.rows * mean for part, mean in zip(ranges, means, strict=True)]
         return [
             ByteSpan(end - count, end, count)
             for count, end in zip(counts, accumulate(counts), strict=True)
@@ -267,12 +267,13 @@ class RocketMQSource:
     ) -> list[list[tuple[int, int]]]:
         """Split ranges as if all messages of a range had its mean size."""
         means = self._mean_bytes([part for part, _ in splits])
-        cuts = []
-        for part, marks in splits:
-            mean = means[part]
-            rows = [min(mark // mean, part.rows) if mean else 0 for mark in marks]
-            cuts.append([(part.start + count, count * mean) for count in rows])
-        return cuts
+        return [
+            [
+                (part.start + count, count * mean)
+                for count in (min(mark // mean, part.rows) for mark in marks)
+            ]
+            for (part, marks), mean in zip(splits, means, strict=True)
+        ]
 
     # Groups
 
@@ -296,12 +297,13 @@ class RocketMQSource:
                 create_if_missing(self._ask, group, queue, has.maximum)
             return {}
         before = committed_offsets(self._ask, group, bounds)
-        ends = {
-            queue: min(at, bounds[queue].maximum)
+        moved = {
+            queue: end
             for queue, at in offsets.items()
             if queue in bounds
+            for end in [min(at, bounds[queue].maximum)]
+            if backwards or end > before.get(queue, -1)
         }
-        moved = {queue: at for queue, at in ends.items() if backwards or at > before.get(queue, -1)}
         commit_offsets(self._ask, group, moved, before)
         return {**before, **moved}
 
@@ -320,7 +322,11 @@ class RocketMQSource:
             soon = self.limited(min(self.seconds, CONNECT_S))
             bounds = soon.queue_bounds([part.queue for part in ranges])
         for part in ranges:
-            check_range(part, bounds.get(part.queue, QueueOffsets(part.start, part.end)))
+            has = bounds.get(part.queue)
+            # A pull after the end would wait for messages.
+            if has and part.rows and not has.minimum <= part.start <= part.end <= has.maximum:
+                wanted = f"[{part.start}, {part.end})"
+                raise out_of_range(part.queue, has.minimum, has.maximum, wanted)
             pulls = self._pulls(where)
             yield from read_anywhere(self.cluster, part, pulls, self.seconds, where, tally)
 
@@ -331,7 +337,7 @@ class RocketMQSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
-        """Return small ranges of one topic as one slice; None if each has to be read alone."""
+        """Return small ranges of one topic as one slice; None if they have to be read alone."""
         where = where or EVERYTHING
         return read_together(ranges, self._ask_any, self._pulls(where), where, tally or ScanTally())
 
@@ -363,17 +369,17 @@ class RocketMQSource:
         """Do nothing: the connections belong to the cluster."""
 
 
-def _without_route(topic: str, broker: str) -> TransportError:
-    return TransportError(
-        f"the name servers have no route of {topic!r} to the broker {broker}, which has the topic.",
-        remedy="Brokers register every 30 s; if that does not help, see the log of the broker.",
-        repeat_is_safe=True,
-    )
-
-
 def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
     return {
         MessageQueue(topic, broker, queue_id): has
         for topic, queues in bounds.items()
         for queue_id, has in (queues or {}).items()
     }
+
+
+def _without_route(topic: str, broker: str) -> TransportError:
+    return TransportError(
+        f"the name servers have no route of {topic!r} to the broker {broker}, which has the topic.",
+        remedy="Brokers register every 30 s; if that does not help, see the log of the broker.",
+        repeat_is_safe=True,
+    )

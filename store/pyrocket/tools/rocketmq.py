@@ -14,9 +14,14 @@ import pyarrow as pa
 
 from pyrocket.errors import GroupNotFoundError
 from pyrocket.metadata.groups import parse_configs
-from pyrocket.remoting.bounds import offsets_if_any
-from pyrocket.remoting.codes import ResponseCode
-from pyrocket.remoting.offsets import TopicOffset, group_settings, group_topics, members
+from pyrocket.remoting.calls import ResponseCode
+from pyrocket.remoting.requests import (
+    TopicOffset,
+    group_settings,
+    group_topics,
+    members,
+    topic_offsets,
+)
 from pyrocket.remoting.samples import records_at
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
@@ -56,8 +61,8 @@ class BrokerOfRocketMQ(RocketMQSource):
         Sizes and the times of first messages are unknown: they would cost pulls for each queue.
         """
         configs = self._configs(names) if names else self.topics()
-        may_fail = ResponseCode.NO_PERMISSION
-        answers = self._ask([offsets_if_any(topic, may_fail) for topic in configs])
+        refusals = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION
+        answers = self._ask([topic_offsets(topic, also=refusals) for topic in configs])
         both = zip(configs.values(), answers, strict=True)
         return [_topic_row(config, queues) for config, queues in both if queues is not None]
 

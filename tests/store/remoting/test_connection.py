@@ -18,12 +18,10 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.remoting.calls import ServerCall, ask
-from pyrocket.remoting.connection import ConnectionPool
+from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.connection import ConnectionPool, host_and_port
 from pyrocket.remoting.frames import Frame
-from pyrocket.remoting.messages import pull, send
-from pyrocket.remoting.offsets import topic_offsets
-from pyrocket.remoting.peers import host_and_port
+from pyrocket.remoting.requests import pull, send, topic_offsets
 from support.broker import served
 from support.certificates import write_certificate
 from support.rocketmq_cluster import rocketmq
@@ -72,7 +70,7 @@ def pool_at(address, **credentials):
 
 
 def asked(pool, *calls, seconds=SECONDS):
-    return ask(pool, calls or [ASKED], seconds)
+    return pool.ask(calls or [ASKED], seconds)
 
 
 def test_an_address_without_a_server_is_an_error_that_names_it():

@@ -16,7 +16,8 @@ from pyrocket.formats.record_slice import decode_slices
 from pyrocket.remoting import pulls
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.pulls import PullSettings, Window, windows
-from pyrocket.remoting.records import read_range, record_fields
+from pyrocket.remoting.reads import read_range
+from pyrocket.remoting.records import record_fields
 from pyrocket.values.message import MessageQueue, QueueRange
 from support.rocketmq_cluster import rocketmq
 from support.rocketmq_server import Fault, RefusedError
