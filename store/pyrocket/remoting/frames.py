@@ -27,6 +27,7 @@ ANSWER = 1
 LENGTH_BYTES = 4
 _JSON, _BINARY = 0, 1
 _BINARY_HEAD = slice(0, 2), slice(3, 5), slice(5, 9), slice(9, 13)
+_NUMBERS = ("code", "opaque", "flag", "version")
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _ONLY_TEXT = frozenset([str])
 
@@ -45,7 +46,7 @@ class Frame(NamedTuple):
         remark: What a server says about a failure.
         opaque: Assigns the answer to its request.
         flag: ANSWER for an answer.
-        version: The number of the sender's release in `MQVersion`.
+        version: The sender's release in `MQVersion`.
     """
 
     code: int
@@ -108,11 +109,8 @@ def _of_json(header: Any, body: memoryview) -> Frame:
     fields = header.get("extFields") or {}
     if not _ONLY_TEXT.issuperset(map(type, fields.values())):
         fields = {name: _text(value) for name, value in fields.items() if value is not None}
-    remark = _text(header.get("remark") or "")
-    code, *numbers = [
-        _number(header.get(name, 0)) for name in ("code", "opaque", "flag", "version")
-    ]
-    return Frame(code, fields, body, remark, *numbers)
+    code, *numbers = (_number(header.get(name, 0)) for name in _NUMBERS)
+    return Frame(code, fields, body, _text(header.get("remark") or ""), *numbers)
 
 
 def _number(value: Any) -> int:

@@ -1,10 +1,16 @@
-"""The ranges of the queues of topics at one broker, and the offsets of consumer groups."""
+"""The topics, the ranges of their queues and the offsets of consumer groups at one broker."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyrocket.errors import GroupNotFoundError
-from pyrocket.remoting.calls import Ask, ResponseCode
+from pyrocket.errors import GroupNotFoundError, TransportError
+from pyrocket.remoting.calls import ResponseCode, ServerCall
+from pyrocket.remoting.cluster import RocketMQCluster
 from pyrocket.remoting.requests import (
+    READER_GROUP,
     commit,
     committed,
     highest_offset,
@@ -15,90 +21,203 @@ from pyrocket.remoting.requests import (
     write_topic,
 )
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.message import MessageQueue, QueueOffsets
+from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
+"""Topic → queue id → range; None for a topic that a broker does not have."""
+
+Place = tuple[MessageQueue, int]
+"""A queue and an offset."""
+
+Sample = tuple[int, LogMark | None]
+"""The mean size of the last messages before an offset, and the mark of the newest one."""
 
 _RETRY_PREFIX = "%RETRY%"
+_Value = TypeVar("_Value")
 
 
-def topic_bounds(
-    ask: Ask, topics: Mapping[str, TopicConfig | None]
-) -> dict[str, dict[int, QueueOffsets] | None]:
-    """Return the range of each read queue of topics, in one flight; None if the broker lacks one.
+NO_LOOK: tuple[float, TopicBounds] = -math.inf, {}
 
-    topics: The settings of the topics in their routes, None for topics without a route.
 
-    RocketMQ 4.9 does not answer for queues that can only be read; these are asked for one by one.
+@dataclass
+class _Memory:
+    """What a source and its copies with other deadlines remember.
+
+    Attributes:
+        planned: The topics of the last plan.
+        look: The last look for new messages, until a plan uses it, and its time on the monotonic
+            clock.
+        samples: The samples of the last plans.
     """
-    read_only = [
-        (name, queue_id)
-        for name, topic in topics.items()
-        if topic is not None
-        for queue_id in range(topic.write_queues, topic.read_queues)
-    ]
-    whole = [topic_offsets(name, also=[ResponseCode.TOPIC_NOT_EXIST]) for name in topics]
-    ends = [call(*queue) for queue in read_only for call in (lowest_offset, highest_offset)]
-    answers = iter(ask([*whole, *ends]))
-    bounds: dict[str, dict[int, QueueOffsets] | None] = {}
-    for name, topic in topics.items():
-        answer = next(answers)
-        bounds[name] = (
-            None
-            if answer is None
-            else {
-                queue_id: QueueOffsets(has.minimum, has.maximum)
-                for queue_id, has in answer.items()
-                if topic is None or queue_id < topic.read_queues
-            }
-        )
-    for name, queue_id in read_only:
-        has, of_topic = QueueOffsets(next(answers), next(answers)), bounds[name]
-        if of_topic is not None:
-            of_topic[queue_id] = has
-    return bounds
+
+    planned: Collection[str]
+    look: tuple[float, TopicBounds] = NO_LOOK
+    samples: dict[Place, Sample] = field(default_factory=dict)
 
 
-def committed_offsets(
-    ask: Ask, group: str, queues: Collection[MessageQueue]
-) -> dict[MessageQueue, int]:
-    """Return the committed offsets of a group; queues without one are left out."""
-    offsets = ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
-    return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
+class BrokerOffsets:
+    """Calls one broker. Safe to share between threads.
 
-
-def commit_offsets(
-    ask: Ask,
-    group: str,
-    offsets: Mapping[MessageQueue, int],
-    before: Mapping[MessageQueue, int],
-) -> None:
-    """Commit offsets of a group, which is created if it is missing.
-
-    before: The offsets of the group in the same topics. The first commit in a topic is made alone,
-        because RocketMQ 4.9 can lose others that are made at the same time.
+    Whether a topic is gone is only what the broker says: a route may be missing for other reasons.
     """
-    known = {queue.topic for queue, at in before.items() if at}
-    firsts = {queue.topic: queue for queue in offsets if queue.topic not in known}
-    rest = [queue for queue in offsets if queue not in firsts.values()]
-    for flight in (firsts.values(), rest):
-        calls = [commit(group, queue.topic, queue.queue_id, offsets[queue]) for queue in flight]
+
+    def __init__(
+        self,
+        cluster: RocketMQCluster,
+        broker: str,
+        topics: Collection[str],
+        seconds: float = 30.0,
+        group: str = "",
+    ) -> None:
+        """Read `topics`, by default as READER_GROUP; `seconds` is the deadline of a call."""
+        self.cluster, self.broker, self.seconds = cluster, broker, seconds
+        self._group, self._read = group or READER_GROUP, tuple(topics)
+        self._memory = _Memory(self._read)
+
+    def limited(self, seconds: float) -> "Self":
+        """Return a source that shares everything with this one, and has another deadline."""
+        limited = copy(self)
+        limited.seconds = seconds
+        return limited
+
+    def _ask(self, calls: Sequence[ServerCall[_Value]], *, reads: bool = False) -> list[_Value]:
+        """Make calls at the master, or with `reads` where the broker is read: perhaps a slave."""
+        return self.cluster.ask(self.broker, calls, self.seconds, reads=reads)
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return those of the planned topics that the broker has by their routes."""
+        return self._configs(self._memory.planned)
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError."""
+        configs = self._configs([name])
+        if name not in configs:
+            raise self.cluster.not_found(name, self.seconds)
+        return configs[name]
+
+    def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:
+        routes = self.cluster.routes(topics, self.seconds, fresh=fresh)
+        return {
+            topic: route.queues[self.broker]
+            for topic, route in routes.items()
+            if self.broker in route.queues
+        }
+
+    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the range of each read queue of the topics."""
+        return self._by_queue(self._bounds(topics))
+
+    def _by_queue(self, bounds: TopicBounds) -> dict[MessageQueue, QueueOffsets]:
+        return {
+            MessageQueue(topic, self.broker, queue_id): has
+            for topic, queues in bounds.items()
+            for queue_id, has in (queues or {}).items()
+        }
+
+    def _bounds(self, topics: Collection[str]) -> TopicBounds:
+        """Return the ranges of topics, whose routes are asked for again if they are in doubt."""
+        configs = self._configs(topics)
+        bounds = self._bounds_by({topic: configs.get(topic) for topic in topics})
+        for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
+            self.cluster.forget_topic(topic)
+        new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
+        configs = self._configs(new, fresh=True)
+        if missing := [topic for topic in new if topic not in configs]:
+            raise TransportError(
+                f"the name servers have no route of {missing[0]!r} to the broker {self.broker},"
+                " which has the topic.",
+                remedy="Brokers register every 30 s; if that does not help, see its log.",
+                repeat_is_safe=True,
+            )
+        return bounds | self._bounds_by(configs)
+
+    def _bounds_by(
+        self, topics: Mapping[str, TopicConfig | None]
+    ) -> dict[str, dict[int, QueueOffsets] | None]:
+        """Return the range of each read queue, in one flight.
+
+        topics: The settings of the topics in their routes, None for topics without a route.
+
+        RocketMQ 4.9 does not answer for queues that can only be read: these are asked for singly.
+        """
+        read_only = [
+            (name, queue_id)
+            for name, topic in topics.items()
+            if topic is not None
+            for queue_id in range(topic.write_queues, topic.read_queues)
+        ]
+        calls: list[ServerCall[Any]] = [
+            topic_offsets(name, also=[ResponseCode.TOPIC_NOT_EXIST]) for name in topics
+        ]
+        calls += [end(*queue) for queue in read_only for end in (lowest_offset, highest_offset)]
+        answers = iter(self._ask(calls))
+        bounds: dict[str, dict[int, QueueOffsets] | None] = dict.fromkeys(topics)
+        for name, topic in topics.items():
+            if (answer := next(answers)) is not None:
+                bounds[name] = {
+                    queue_id: QueueOffsets(has.minimum, has.maximum)
+                    for queue_id, has in answer.items()
+                    if topic is None or queue_id < topic.read_queues
+                }
+        for name, queue_id in read_only:
+            has, of_topic = QueueOffsets(next(answers), next(answers)), bounds[name]
+            if of_topic is not None:
+                of_topic[queue_id] = has
+        return bounds
+
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of queues; (0, 0) for those that cannot be read."""
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in queues))
+        return {queue: bounds.get(queue, QueueOffsets(0, 0)) for queue in queues}
+
+    def committed(
+        self, group: str, topics: Collection[str] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group, by default in the topics that are read."""
+        return self._committed(group, self.bounds(self._read if topics is None else topics))
+
+    def _committed(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        offsets = self._ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
+        return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
+
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets; return those in these topics. Creates a missing group.
+
+        Not atomic: after an error, some queues may have the new offsets.
+        """
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in offsets) or self._read)
+        if not offsets:  # A pull from the end of a queue needs the group.
+            ends = [(queue.topic, queue.queue_id, has.maximum) for queue, has in bounds.items()]
+            self._ask_with_group(group, [pull(*end, 1, group=group) for end in ends[:1]])
+            return {}
+        before = self._committed(group, bounds)
+        moved = {
+            queue: end
+            for queue, at in offsets.items()
+            if queue in bounds
+            for end in [min(at, bounds[queue].maximum)]
+            if backwards or end > before.get(queue, -1)
+        }
+        # RocketMQ 4.9 can lose commits that are made at the same time as the first in a topic.
+        known = {queue.topic for queue, at in before.items() if at}
+        firsts = {queue.topic: queue for queue in moved if queue.topic not in known}.values()
+        for flight in (firsts, [queue for queue in moved if queue not in firsts]):
+            calls = [commit(group, queue.topic, queue.queue_id, moved[queue]) for queue in flight]
+            self._ask_with_group(group, calls)
+        return before | moved
+
+    def _ask_with_group(self, group: str, calls: Sequence[ServerCall[_Value]]) -> None:
+        """Make calls, before which the group is created if it is missing.
+
+        This needs the right to administer. Without the topic of its retries, tools do not list it.
+        """
         try:
-            ask(calls)
+            self._ask(calls)
         except GroupNotFoundError:
-            create_group(ask, group)
-            ask(calls)
-
-
-def create_if_missing(ask: Ask, group: str, queue: MessageQueue, end: int) -> None:
-    """Create a group unless the broker lets it pull from the end of a queue."""
-    try:
-        ask([pull(queue.topic, queue.queue_id, end, 1, group=group)])
-    except GroupNotFoundError:
-        create_group(ask, group)
-
-
-def create_group(ask: Ask, group: str) -> None:
-    """Create a group, with the topic of its retries, without which tools do not list it.
-
-    Needs the right to administer. Settings of an existing group would be replaced.
-    """
-    ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])
+            self._ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])
+            self._ask(calls)

@@ -1,46 +1,93 @@
-"""Samples of queues: single messages, which give marks of the log, sizes of messages, and times.
+"""Single messages of queues, which give marks of the log, sizes of messages, and times."""
 
-A sample is a function of the queue and the offset alone, so that a plan that is repeated later has
-the same sizes.
-"""
-
-from collections.abc import Collection, Mapping
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.remoting.calls import Ask
+from pyrocket.remoting.offsets import BrokerOffsets, Place, Sample
 from pyrocket.remoting.records import records_of
-from pyrocket.remoting.requests import PullAnswer, offset_near, pull
-from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
-
-Place = tuple[MessageQueue, int]
-"""A queue and an offset."""
+from pyrocket.remoting.requests import PullAnswer, message_at, offset_near, pull
+from pyrocket.values.message import ByteSpan, LogMark, MessageQueue, QueueRange
 
 _MESSAGES = 8
 _KEPT = 10_000
+_NONE: Sample = 1, None
 
 
-class Sample(NamedTuple):
-    """The last messages before an offset: their mean size, and the mark of the newest one."""
+class SampledOffsets(BrokerOffsets):
+    """Calls one broker, and remembers samples of its queues.
 
-    mean_bytes: int = 1
-    mark: LogMark | None = None
+    A sample is a function of the queue and the offset alone, so that a plan that is repeated later
+    has the same sizes.
+    """
 
+    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets; None if there is none."""
+        marks = self._marks([(queue, at) for queue, at in offsets.items() if at > 0]).values()
+        return max(marks, key=lambda mark: mark.log_offset, default=None)
 
-class Samples:
-    """The samples of the queues of a broker; those of the last offsets are remembered."""
+    def _marks(self, places: Collection[Place]) -> dict[MessageQueue, LogMark]:
+        samples = self._before(places).items()
+        return {queue: mark for (queue, _), (_, mark) in samples if mark is not None}
 
-    def __init__(self, group: str) -> None:
-        """Pull in the name of this group."""
-        self._group = group
-        self._known: dict[Place, Sample] = {}
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message: not if it only has older ones.
 
-    def before(self, places: Collection[Place], ask: Ask) -> dict[Place, Sample]:
+        None if it may have expired.
+        """
+        topics = self._memory.planned
+        (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
+        if record is not None and _mark_of(record) == mark:
+            return True
+        bounds = self.bounds(topics).items()
+        oldest = [(queue, has.minimum) for queue, has in bounds if has.minimum < has.maximum]
+        places = [row.physical_offset for row in self._records_at(oldest) if row is not None]
+        return False if min(places, default=mark.log_offset + 1) <= mark.log_offset else None
+
+    def refilled(
+        self, offsets: Mapping[MessageQueue, int], mark: LogMark
+    ) -> dict[MessageQueue, int]:
+        """Return queues with messages newer than the mark before these offsets, and the first."""
+        marks = self._marks(
+            [
+                (queue, offsets[queue])
+                for queue, has in self.queue_bounds(offsets).items()
+                if has.minimum < offsets[queue] <= has.maximum
+            ]
+        )
+        newer = [queue for queue, last in marks.items() if last.log_offset > mark.log_offset]
+        return self.offsets_at(dict.fromkeys(newer, mark.store_timestamp + 1))
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
+        """Return estimates, with places as if the log had one range after the other."""
+        means = self._mean_bytes(ranges)
+        counts = [part.rows * mean for part, mean in zip(ranges, means, strict=True)]
+        spans = zip(counts, accumulate(counts), strict=True)
+        return [ByteSpan(end - count, end, count) for count, end in spans]
+
+    def split_at_bytes(
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
+    ) -> list[list[tuple[int, int]]]:
+        """Split ranges as if all messages of a range had its mean size."""
+        means = self._mean_bytes([part for part, _ in splits])
+        return [
+            [
+                (part.start + rows, rows * mean)
+                for rows in (min(at // mean, part.rows) for at in marks)
+            ]
+            for (part, marks), mean in zip(splits, means, strict=True)
+        ]
+
+    def _mean_bytes(self, ranges: Collection[QueueRange]) -> list[int]:
+        """Return the mean size of the last messages of each range."""
+        samples = self._before([(part.queue, part.end) for part in ranges if part.rows > 0])
+        return [samples.get((part.queue, part.end), _NONE)[0] for part in ranges]
+
+    def _before(self, places: Collection[Place]) -> dict[Place, Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
-        known = self._known
+        known = self._memory.samples
         starts = {place: max(place[1] - _MESSAGES, 0) for place in places if place not in known}
         while starts:
             calls = [
@@ -48,7 +95,7 @@ class Samples:
                 for (queue, end), start in starts.items()
             ]
             expired: dict[Place, int] = {}
-            for (place, start), answer in zip(starts.items(), ask(calls), strict=True):
+            for (place, start), answer in zip(starts.items(), self._ask(calls), strict=True):
                 if start < answer.minimum < place[1]:
                     expired[place] = answer.minimum
                 else:
@@ -56,8 +103,39 @@ class Samples:
             starts = expired
         samples = {place: known[place] for place in places}
         if len(known) > _KEPT:
-            self._known = dict(samples)
+            known.clear()
         return samples
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the first offset of each queue stored at or after its time, or the end.
+
+        The answer of a broker is a guess, see `offset_near`. Brackets the offset with single
+        messages, first at the guess and beside it: one flight for each step, for all queues.
+        """
+        bounds = self.queue_bounds(times_ms)
+        low = {queue: has.minimum for queue, has in bounds.items()}
+        high = {queue: has.maximum for queue, has in bounds.items()}
+        filled = [queue for queue in times_ms if low[queue] < high[queue]]
+        near = [offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled]
+        at, is_guess = dict(zip(filled, self._ask(near), strict=True)), True
+        while left := [queue for queue in at if low[queue] < high[queue]]:
+            places = [(queue, min(max(at[queue], low[queue]), high[queue] - 1)) for queue in left]
+            for (queue, place), row in zip(places, self._records_at(places), strict=True):
+                if row is not None and row.store_timestamp < times_ms[queue]:
+                    low[queue] = at[queue] = min(row.queue_offset + 1, high[queue])
+                else:
+                    high[queue], at[queue] = place, place - 1
+                if not is_guess:
+                    at[queue] = (low[queue] + high[queue]) // 2
+            is_guess = False
+        return low
+
+    def _records_at(self, places: Collection[Place]) -> list[Record | None]:
+        """Return the records at offsets of queues; None if there is none."""
+        calls = [
+            pull(queue.topic, queue.queue_id, at, 1, group=self._group) for queue, at in places
+        ]
+        return [next(iter(records_of(answer.records)), None) for answer in self._ask(calls)]
 
 
 def _sample(answer: PullAnswer, end: int) -> Sample:
@@ -66,76 +144,10 @@ def _sample(answer: PullAnswer, end: int) -> Sample:
     for start, until in reversed([*pairwise([*starts, reached])]):
         record = bytes(answer.records[start:until])
         if decode_record(record).queue_offset < end:
-            return Sample(reached // len(starts), mark_of(record))
-    return Sample()
+            return reached // len(starts), _mark_of(record)
+    return _NONE
 
 
-def mark_of(record: bytes) -> LogMark:
-    """Return the mark of a record."""
+def _mark_of(record: bytes) -> LogMark:
     decoded = decode_record(record)
     return LogMark(decoded.physical_offset, decoded.store_timestamp, crc32(record[:HEADER_BYTES]))
-
-
-def first_since(
-    times_ms: Mapping[MessageQueue, int],
-    bounds: Mapping[MessageQueue, QueueOffsets],
-    ask: Ask,
-    group: str,
-) -> dict[MessageQueue, int]:
-    """Return the first offset of each queue stored at or after its time, or the end.
-
-    The answer of a broker is a guess, see `offset_near`. Brackets the offset with single messages,
-    first at the guess and beside it: one flight for each step, for all queues.
-    """
-    low = {queue: bounds[queue].minimum for queue in times_ms}
-    high = {queue: bounds[queue].maximum for queue in times_ms}
-    filled = [queue for queue in times_ms if low[queue] < high[queue]]
-    guesses = ask([offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled])
-    at, is_guess = dict(zip(filled, guesses, strict=True)), True
-    while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        places = [(queue, min(max(at[queue], low[queue]), high[queue] - 1)) for queue in wanted]
-        for (queue, place), record in zip(places, records_at(places, ask, group), strict=True):
-            if record is not None and record.store_timestamp < times_ms[queue]:
-                low[queue] = at[queue] = min(record.queue_offset + 1, high[queue])
-            else:
-                high[queue] = place
-                at[queue] = place - 1
-            if not is_guess:
-                at[queue] = (low[queue] + high[queue]) // 2
-        is_guess = False
-    return low
-
-
-def has_lost(
-    mark: LogMark, bounds: Mapping[MessageQueue, QueueOffsets], ask: Ask, group: str
-) -> bool:
-    """Return whether a log that lacks a marked message still has an older one."""
-    filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
-    oldest = records_at(filled, ask, group)
-    return any(row is not None and row.physical_offset <= mark.log_offset for row in oldest)
-
-
-def filled_again(
-    offsets: Mapping[MessageQueue, int],
-    bounds: Mapping[MessageQueue, QueueOffsets],
-    mark: LogMark,
-    ask: Ask,
-    group: str,
-) -> list[MessageQueue]:
-    """Return the queues whose last message before an offset is newer than the newest mark."""
-    places = [
-        (queue, at)
-        for queue, at in offsets.items()
-        if bounds[queue].minimum < at <= bounds[queue].maximum
-    ]
-    return [
-        queue
-        for (queue, _), sample in Samples(group).before(places, ask).items()
-        if sample.mark is not None and sample.mark.log_offset > mark.log_offset
-    ]
-
-
-def records_at(places: Collection[Place], ask: Ask, group: str) -> list[Record | None]:
-    """Return the records at offsets of queues; None if there is none."""
-    calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
-    return [next(iter(records_of(answer.records)), None) for answer in ask(calls)]

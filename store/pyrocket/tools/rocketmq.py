@@ -22,7 +22,6 @@ from pyrocket.remoting.requests import (
     members,
     topic_offsets,
 )
-from pyrocket.remoting.samples import records_at
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
 from pyrocket.values.message import QueueRange
@@ -86,7 +85,7 @@ class BrokerOfRocketMQ(RocketMQSource):
         }
         sizes = self.sizes([*left.values()])
         behind = [(queue, part.start) for queue, part in left.items() if part.rows]
-        records = records_at(behind, self._ask, self._group)
+        records = self._records_at(behind)
         times = {
             queue: record.store_timestamp
             for (queue, _), record in zip(behind, records, strict=True)
