@@ -35,17 +35,17 @@ MOST_FOUND = 64
 """A broker answers a look-up by key with at most this many messages (`maxMsgsNumBatch`)."""
 
 _EVER = 2**63 - 1
-_INLINE_SUBSCRIPTION = 4
+_PULL = {"sysFlag": 4, "expressionType": "TAG", "subVersion": 0} | dict.fromkeys(
+    ("commitOffset", "suspendTimeoutMillis"), 0
+)
+"""The fields of all pulls: the request has the subscription, nothing is committed or awaited."""
+
 _NO_RECORD = ("can not find", "IllegalArgumentException")
 """What a broker says where no record begins: bytes of another record can be a negative size."""
 
 
 class TopicOffset(NamedTuple):
-    """The range of a queue: the offsets in [minimum, maximum).
-
-    Attributes:
-        last_update_ms: When the last message was stored, in epoch milliseconds; 0 if there is none.
-    """
+    """The range of a queue, and when its last message was stored: in epoch ms, 0 without one."""
 
     minimum: int
     maximum: int
@@ -57,7 +57,7 @@ class PullAnswer(NamedTuple):
 
     Attributes:
         code: SUCCESS with records; PULL_NOT_FOUND at the end of the queue; PULL_RETRY_IMMEDIATELY
-            if no message of the examined ones was selected, or a slave is behind;
+            if none of the examined messages was selected, or a slave is behind;
             PULL_OFFSET_MOVED outside of [minimum, maximum].
         next_offset: Where the next pull begins: all messages before it were examined.
         minimum, maximum: The range of the queue.
@@ -197,15 +197,9 @@ def write_group(group: str) -> ServerCall[None]:
 
 def write_topic(topic: TopicConfig) -> ServerCall[None]:
     """Create a topic at a broker, or replace its settings. Needs the right to administer."""
-    fields = {
-        "topic": topic.name,
-        "defaultTopic": "TBW102",
-        "readQueueNums": topic.read_queues,
-        "writeQueueNums": topic.write_queues,
-        "perm": topic.perm,
-        "topicFilterType": "SINGLE_TAG",
-        "order": "true" if topic.ordered else "false",
-    }
+    fields = {"topic": topic.name, "defaultTopic": "TBW102", "perm": topic.perm}
+    fields |= {"readQueueNums": topic.read_queues, "writeQueueNums": topic.write_queues}
+    fields |= {"topicFilterType": "SINGLE_TAG", "order": "true" if topic.ordered else "false"}
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
     return server_call(f"to write the topic {topic.name!r}", code, nothing, fields)
 
@@ -226,20 +220,10 @@ def pull(
 
     The answer may have fewer messages: a broker allows about 32, and 8 if it reads its disk.
     """
-    fields = {
-        "topic": topic,
-        "queueId": queue_id,
-        "consumerGroup": group,
-        "sysFlag": _INLINE_SUBSCRIPTION,
-        "subscription": tags,
-        "expressionType": "TAG",
-        "subVersion": 0,
-        "commitOffset": 0,
-        "suspendTimeoutMillis": 0,
-    }
+    fields = {"topic": topic, "queueId": queue_id, "consumerGroup": group, "subscription": tags}
+    fields |= _PULL | pull_place(offset, count)
     asked = f"messages of the topic {topic!r} for the group {group!r}"
-    place = pull_place(offset, count)
-    return server_call(asked, RequestCode.PULL_MESSAGE, _pulled, fields | place, also=_PULLED)
+    return server_call(asked, RequestCode.PULL_MESSAGE, _pulled, fields, also=_PULLED)
 
 
 def pull_place(offset: int, count: int) -> dict[str, str]:
@@ -265,14 +249,8 @@ def messages_of_key(
         f"the messages of a key of the topic {topic!r}",
         RequestCode.QUERY_MESSAGE,
         lambda answer: bytes(answer.body),
-        {
-            "topic": topic,
-            "key": key,
-            "maxNum": MOST_FOUND,
-            "beginTimestamp": begin_ms,
-            "endTimestamp": end_ms,
-            "_UNIQUE_KEY_QUERY": "false",
-        },
+        {"topic": topic, "key": key, "maxNum": MOST_FOUND, "_UNIQUE_KEY_QUERY": "false"}
+        | {"beginTimestamp": begin_ms, "endTimestamp": end_ms},
         also=[ResponseCode.QUERY_NOT_FOUND],
     )
 
@@ -309,12 +287,10 @@ def send(
 
     They are stored with any status. A topic that is missing is not created.
 
-    body: As it is stored, which may be compressed; of a batch, what `MessageDecoder.encodeMessages`
-        returns.
+    body: As it is stored, compressed by `sys_flag`; of a batch by `MessageDecoder.encodeMessages`.
     group: The name of the producers.
     born_ms: When the message was sent first, in epoch milliseconds.
     properties: NAME, 0x01, VALUE, 0x02 for each property; of a batch, those of all messages.
-    sys_flag: Whether and how `body` is compressed.
     """
     values = {"a": group, "b": topic, "c": "", "d": 0, "e": queue_id, "f": sys_flag}
     values |= {"g": born_ms, "h": flag, "i": properties, "j": 0, "k": "false"}
