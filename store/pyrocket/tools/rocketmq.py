@@ -6,9 +6,7 @@ its views. A cluster is administered with its own tools, `mqadmin`.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from difflib import get_close_matches
-from typing import Any
 
 import pyarrow as pa
 
@@ -25,15 +23,13 @@ from pyrocket.remoting.requests import (
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
 from pyrocket.values.message import QueueRange
-from pyrocket.views.tables import kind_of
+from pyrocket.views.tables import Row, kind_of, view_table
 
 _SYSTEM_GROUPS = (
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"),
     *("CID_RMQ_SYS_", "CID_SYS_RMQ_", "CID_ONS"),
 )
 """The beginnings of the names of the groups that every broker has. Source: `MixAll`."""
-
-_Rows = list[dict[str, Any]]
 
 
 class BrokerOfRocketMQ(RocketMQSource):
@@ -43,56 +39,51 @@ class BrokerOfRocketMQ(RocketMQSource):
         """Return all topics of the broker."""
         return dict(sorted(self._configs(self.cluster.topic_names(self.seconds)).items()))
 
-    def plan_view(self, view: str, *, topics: Collection[str] = (), group: str = "") -> list[_Rows]:
+    def plan_view(
+        self, view: str, *, topics: Collection[str] = (), group: str = ""
+    ) -> list[pa.Table]:
         """Return the rows of the view `topics` or `groups` as its only part."""
-        return [self._topic_rows(topics) if view == "topics" else self._group_rows(group)]
+        rows = self._topic_rows(topics) if view == "topics" else self._group_rows(group)
+        return [view_table(view, rows)]
 
     def read_view(
-        self, part: _Rows, columns: Sequence[str], *, verify_crc: bool
+        self, part: pa.Table, columns: Sequence[str], *, verify_crc: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part."""
-        if part:
-            yield pa.RecordBatch.from_pylist(part)
+        yield from part.to_batches()
 
-    def _topic_rows(self, names: Collection[str]) -> _Rows:
-        """Return the rows of topics, by default all; those that the user may not see are left out.
+    def _topic_rows(self, names: Collection[str]) -> Iterator[Row]:
+        """Yield the rows of topics, by default all; those that the user may not see are left out.
 
         Sizes and the times of first messages are unknown: they would cost pulls for each queue.
         """
         configs = self._configs(names) if names else self.topics()
         refusals = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION
         answers = self._ask([topic_offsets(topic, also=refusals) for topic in configs])
-        both = zip(configs.values(), answers, strict=True)
-        return [_topic_row(config, queues) for config, queues in both if queues is not None]
+        for config, queues in zip(configs.values(), answers, strict=True):
+            if queues is not None:
+                yield _topic_row(config, queues)
 
-    def _group_rows(self, group: str) -> _Rows:
-        """Return the rows of a group, or of all groups. Raises GroupNotFoundError."""
+    def _group_rows(self, group: str) -> Iterator[Row]:
+        """Yield the rows of a group, or of all groups. Raises GroupNotFoundError."""
         groups = RocketMQGroups(self)
         names = [groups.get(group).name] if group else [*groups.all()]
         topics = self._ask([group_topics(name) for name in names])
-        return [
-            row
-            for name, consumed in zip(names, topics, strict=True)
-            for row in self._rows_of_group(name, consumed)
-        ]
+        for name, consumed in zip(names, topics, strict=True):
+            yield from self._rows_of_group(name, consumed)
 
-    def _rows_of_group(self, group: str, topics: Collection[str]) -> _Rows:
+    def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[Row]:
         bounds, offsets = self.bounds(topics), self.committed(group, topics)
-        left = {
-            queue: QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
+        left = [
+            QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
             for queue, at in offsets.items()
             for has in [bounds[queue]]
-        }
-        sizes = self.sizes([*left.values()])
-        behind = [(queue, part.start) for queue, part in left.items() if part.rows]
-        records = self._records_at(behind)
-        times = {
-            queue: record.store_timestamp
-            for (queue, _), record in zip(behind, records, strict=True)
-            if record
-        }
-        return [
-            {
+        ]
+        behind = [(part.queue, part.start) for part in left if part.rows]
+        next_of = dict(zip(behind, self._records_at(behind), strict=True))
+        for part, span in zip(left, self.sizes(left), strict=True):
+            queue, following = part.queue, next_of.get((part.queue, part.start))
+            yield {
                 "consumerGroup": group,
                 "topic": queue.topic,
                 "queueId": queue.queue_id,
@@ -101,10 +92,8 @@ class BrokerOfRocketMQ(RocketMQSource):
                 "maxOffset": bounds[queue].maximum,
                 "lag": part.rows,
                 "lagBytes": span.bytes,
-                "nextStoreTimestamp": _time(times.get(queue, 0)),
+                "nextStoreTimestamp": following and following.store_timestamp * 1000,
             }
-            for (queue, part), span in zip(left.items(), sizes, strict=True)
-        ]
 
     def close(self) -> None:
         """Close the connections to the cluster."""
@@ -143,8 +132,7 @@ class RocketMQGroups:
         return dict(sorted(parse_configs(table).items()))
 
 
-def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> dict[str, Any]:
-    unknown = {"bytes": None, "firstStoreTimestamp": None}
+def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> Row:
     last_ms = max((offsets.last_update_ms for offsets in queues.values()), default=0)
     return {
         "topic": config.name,
@@ -153,19 +141,14 @@ def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> dict[s
         "readQueues": config.read_queues,
         "writeQueues": config.write_queues,
         "messages": sum(offsets.maximum - offsets.minimum for offsets in queues.values()),
-        "lastStoreTimestamp": _time(last_ms),
+        "lastStoreTimestamp": last_ms * 1000 or None,
         "queues": [
             {
                 "queueId": queue_id,
                 "minOffset": offsets.minimum,
                 "maxOffset": offsets.maximum,
-                "lastStoreTimestamp": _time(offsets.last_update_ms),
+                "lastStoreTimestamp": offsets.last_update_ms * 1000 or None,
             }
-            | unknown
             for queue_id, offsets in queues.items()
         ],
-    } | unknown
-
-
-def _time(stored_ms: int) -> datetime | None:
-    return datetime.fromtimestamp(stored_ms / 1000, timezone.utc) if stored_ms else None
+    }
