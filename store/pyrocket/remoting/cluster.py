@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from pyrocket.base.credentials import Credentials
+from pyrocket.base.pauses import Pauses
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool
@@ -21,7 +22,10 @@ from pyrocket.remoting.name_servers import (
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
+LAST_PAUSE_S = 1.0
+"""The longest pause between attempts."""
+
+_LEAST_S = 0.1
 
 _Value = TypeVar("_Value")
 
@@ -32,16 +36,15 @@ def repeated(work: Callable[[float], _Value], seconds: float) -> _Value:
     It is called again after a TransportError whose call can be repeated and after a
     BrokerBusyError, until `seconds` have passed.
     """
-    end, pause = time.monotonic() + seconds, _FIRST_PAUSE_S
+    pauses = Pauses(seconds, last=LAST_PAUSE_S)
     while True:
+        seconds = min(max(pauses.left, _LEAST_S), ATTEMPT_S)
         try:
-            return work(min(max(end - time.monotonic(), pause), ATTEMPT_S))
+            return work(seconds)
         except (TransportError, BrokerBusyError) as error:
             is_safe = not isinstance(error, TransportError) or error.repeat_is_safe
-            if not is_safe or time.monotonic() + pause > end:
+            if not is_safe or not pauses.wait():
                 raise
-        time.sleep(pause)
-        pause = min(2 * pause, _LAST_PAUSE_S)
 
 
 class RocketMQCluster:

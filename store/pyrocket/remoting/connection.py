@@ -19,6 +19,7 @@ from itertools import count, islice
 from typing import TypeVar
 
 from pyrocket.base.allocator import keep_blocks
+from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remoting.calls import RequestCode, ServerCall
@@ -57,14 +58,6 @@ _PROTOCOLS = (
 _Value = TypeVar("_Value")
 
 
-def host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of HOST:PORT. Raises OptionError."""
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 1 << 16:
-        raise OptionError(f"{address!r} is not the address of a server.", remedy="Use HOST:PORT.")
-    return host.strip("[]"), int(port)
-
-
 def signed(credentials: Credentials, request: Frame) -> Frame:
     """Return the request with the user and the signature.
 
@@ -92,7 +85,7 @@ class RemotingConnection:
         self._reader, self._opaques = FrameReader(), count()
         self._waiting: dict[int, int] = {}
         self._frames: Iterator[Frame] = iter(())
-        host, port = host_and_port(address)
+        host, port = parse_address(address)
         with self._failing(seconds, "the connection"):
             self._socket = socket.create_connection((host, port), seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -6,11 +6,11 @@ time. A window whose answer ends early is continued by another pull. Source:
 `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
 
-import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
+from pyrocket.base.pauses import Pauses
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
 from pyrocket.remoting.calls import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
@@ -114,7 +114,7 @@ class _Reader:
         self._open: deque[Window] = deque()
         self._asked: dict[int, Window] = {}
         self._held_bytes = 0
-        self._stalled_at, self._pause_s = 0.0, _FIRST_PAUSE_S
+        self._pauses: Pauses | None = None
         topic, _, queue_id = part.queue
         self._call = pull(topic, queue_id, 0, 0, group=settings.group, tags=settings.tags)
 
@@ -181,7 +181,7 @@ class _Reader:
             self._held_bytes += len(answer.records)
         window.at = answer.next_offset
         if window is self._open[0]:
-            self._stalled_at, self._pause_s = 0.0, _FIRST_PAUSE_S
+            self._pauses = None
 
     def _wait(self, window: Window, reason: str) -> None:
         """Pause before the first window is pulled again; raise TransportError if it has stalled.
@@ -191,16 +191,14 @@ class _Reader:
         window.is_held = True
         if window is not self._open[0]:
             return
-        now = time.monotonic()
-        self._stalled_at = self._stalled_at or now
-        if now - self._stalled_at >= self._settings.seconds:
+        seconds = self._settings.seconds
+        self._pauses = self._pauses or Pauses(seconds, first=_FIRST_PAUSE_S, last=_LAST_PAUSE_S)
+        if not self._pauses.wait():
             raise TransportError(
                 f"{self._connection.place} has not answered with the message {window.at} of"
-                f" {self._queue} for {self._settings.seconds:g} s: {reason}.",
+                f" {self._queue} for {seconds:g} s: {reason}.",
                 remedy="A slave that is behind or has `slaveReadEnable=false`, and storage in tiers"
                 " that fails, answer so; see the log of the broker.",
                 repeat_is_safe=True,
                 code="PULL_STALLED",
             )
-        time.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)

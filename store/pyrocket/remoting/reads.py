@@ -1,6 +1,5 @@
 """Reads planned ranges as slices, at brokers or their slaves; resumes after lost connections."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -8,12 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from pyrocket.base.pauses import Pauses
 from pyrocket.errors import PyrocketError, TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.calls import Ask, ResponseCode
-from pyrocket.remoting.cluster import RocketMQCluster
+from pyrocket.remoting.cluster import LAST_PAUSE_S, RocketMQCluster
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.pulls import PullSettings, Window, windows
 from pyrocket.remoting.records import record_fields, selected
@@ -25,8 +25,6 @@ _SLICE_BYTES = 1 << 20
 
 _TOGETHER_BYTES = 8 << 20
 """Larger ranges are read one after the other."""
-
-_PAUSE_S = 0.2
 
 
 def read_range(
@@ -84,7 +82,7 @@ def read_anywhere(
 
     Raises TransportError after `seconds` without progress, and the errors of `read_range`.
     """
-    broker, end = left.queue.broker, time.monotonic() + seconds
+    broker, pauses = left.queue.broker, Pauses(seconds, last=LAST_PAUSE_S)
     while left.rows:
         before, pool = tally.entries, None
         try:
@@ -95,12 +93,11 @@ def read_anywhere(
             cluster.lost(broker, reads=True)
             at_slave = pool is not None and pool.broker_id
             is_final = error.code != TransportError.default_code and not at_slave
-            if tally.entries == before and (is_final or time.monotonic() > end):
+            if tally.entries == before and (is_final or not pauses.wait()):
                 raise
-            time.sleep(_PAUSE_S)
         if tally.entries > before:
             left = replace(left, start=left.start + tally.entries - before)
-            end = time.monotonic() + seconds
+            pauses = Pauses(seconds, last=LAST_PAUSE_S)
 
 
 def read_together(

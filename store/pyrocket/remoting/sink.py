@@ -2,7 +2,6 @@
 
 import logging
 import random
-import time
 from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pyrocket.base.clock import system_clock
+from pyrocket.base.pauses import Pauses
 from pyrocket.engine.message_encoder import by_topic, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,
@@ -26,7 +26,7 @@ from pyrocket.errors import (
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
 from pyrocket.remoting.calls import error_of
-from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
 from pyrocket.remoting.requests import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _FIND_S = 1.0
 """How long a broker is looked for before its rows are sent to others."""
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
 _FIRST_WITH_TIMERS = 413
 """RocketMQ 5.0.0 in `MQVersion`."""
 
@@ -180,23 +179,27 @@ class RocketMQSink:
         Rows that failed are sent again; if they do not have to stay in their queue, to another
         broker. Raises the error of rows that fail until `seconds` have passed.
         """
-        end, pause = 0.0, _FIRST_PAUSE_S
+        pauses: Pauses | None = None
         while waiting:
             failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
             for queue in waiting.keys() - failed.keys():
                 waiting[queue].popleft()
             waiting = {queue: rows for queue, rows in waiting.items() if rows}
-            if not failed:
-                end, pause = 0.0, _FIRST_PAUSE_S
-                continue
-            end = end or time.monotonic() + self._seconds
+            pauses = (pauses or Pauses(self._seconds, last=LAST_PAUSE_S)) if failed else None
             for queue, error in failed.items():
-                if time.monotonic() + pause > end or not isinstance(error, _PASSING):
-                    self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
-                    raise _in_part(error)
+                if not isinstance(error, _PASSING):
+                    raise self._final(queue, error)
+            if pauses is not None and not pauses.wait():
+                raise self._final(*next(iter(failed.items())))
             self._move(waiting, failed)
-            time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def _final(self, queue: MessageQueue, error: PyrocketError) -> PyrocketError:
+        """Return the error of a broker, which is not one about rows of which none were sent."""
+        self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
+        if not isinstance(error, InvalidInputError):
+            return error
+        message = f"{error.message} Other rows may be stored."
+        return StoreUnavailableError(message, remedy=error.remedy, code=error.code)
 
     def _move(self, waiting: _Waiting, failed: _Failed) -> None:
         """Move the free rows of failed queues to queues of brokers that have not failed."""
@@ -244,11 +247,3 @@ class RocketMQSink:
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
-
-
-def _in_part(error: PyrocketError) -> PyrocketError:
-    """Return the error of a broker, which is not one about rows of which none were sent."""
-    if not isinstance(error, InvalidInputError):
-        return error
-    message = f"{error.message} Other rows may be stored."
-    return StoreUnavailableError(message, remedy=error.remedy, code=error.code)

@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from pyrocket.base.arguments import parse_addresses
 from pyrocket.errors import (
     OptionError,
     QueueNotFoundError,
@@ -276,7 +277,7 @@ class _Servers:
 
     def __init__(self, place: Place) -> None:
         """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
-        self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
+        self.addresses, self.credentials = parse_addresses(place.endpoint), credentials_of(place)
         self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
             self.brokers = {self.broker.hello.broker: place.endpoint}
@@ -374,8 +375,8 @@ def cluster_at(place: Place) -> "RocketMQCluster":
     from pyrocket.remoting.cluster import RocketMQCluster
 
     parts = [part.partition("=") for part in place.broker_addresses.split(",") if part.strip()]
-    replaced = {name.strip(): _address(address) for name, _, address in parts}
-    servers = [_address(server) for server in place.namesrv.replace(",", ";").split(";")]
+    replaced = {name.strip(): parse_addresses(address)[0] for name, _, address in parts}
+    servers = parse_addresses(place.namesrv)
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 
@@ -389,22 +390,6 @@ def _named(place: Place, known: dict[str, str]) -> dict[str, str]:
             code="BROKER_UNKNOWN",
         )
     return {place.broker: known[place.broker]} if place.broker else known
-
-
-def _addresses_of(place: Place) -> list[str]:
-    return [_address(part) for part in place.endpoint.split(",")]
-
-
-def _address(text: str) -> str:
-    address = text.strip()
-    host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit()):
-        raise OptionError(
-            f"{address!r} is not the address of a broker.",
-            remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
-            " addresses by commas.",
-        )
-    return address
 
 
 def credentials_of(place: Place) -> "Credentials":
