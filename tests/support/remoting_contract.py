@@ -306,6 +306,16 @@ class RemotingContract:
         nowhere = [at + step for step in (1, 2, 3, 4, 5, 20, 60)] + [1 << 40]
         assert set(client.ask(*(message_at(offset, topic) for offset in nowhere))) == {None}
 
+    def test_bytes_inside_a_record_are_no_record(self, client, topic):
+        """A broker takes the bytes there for a size, and answers with that many bytes."""
+        client.create(topic)
+        (sent,) = client.send(topic, (100).to_bytes(4, "big") * 50)
+        at = int(sent.message_ids[0][-16:], 16)
+        assert client.one(message_at(at + 88, topic)) is None
+        inside = sent.message_ids[0][:-16] + f"{at + 88:016X}"
+        request = LookupRequest(topics=[topic], ids=[inside])
+        assert not len(locate(lambda calls: client.ask(*calls), request))
+
     def test_messages_are_found_by_key(self, client, topic):
         client.create(topic)
         client.send(topic, b"a", properties="KEYS\x01k1 k2\x02UNIQ_KEY\x01UNIQUE\x02")

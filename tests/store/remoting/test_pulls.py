@@ -121,6 +121,14 @@ def test_a_broker_that_stays_busy_is_an_error(broker, pool):
     assert caught.value.code == "PULL_STALLED"
 
 
+def test_a_busy_broker_is_not_asked_all_the_time(broker, pool):
+    """Only the first window is pulled again: the others wait for their turn."""
+    broker.faults.append(Fault(RefusedError(2, "busy"), count=10**6))
+    with pytest.raises(TransportError):
+        read(pool, seconds=0.5)
+    assert broker.codes().count(11) <= 16 + 10
+
+
 def test_a_slave_that_is_behind_is_waited_for(broker):
     slave = broker.cluster.add_slave(broker)
     slave.hidden = 400
