@@ -121,11 +121,7 @@ _NAMES = {int(member): name for name, member in ResponseCode.__members__.items()
 
 
 def error_of(answer: Frame, asked: str, place: str) -> PyrocketError:
-    """Return the error for an answer that is no success.
-
-    asked: What was requested, with the names of topic and group.
-    place: The server, with its name and its address.
-    """
+    """Return the error for an answer of `place` that is no success."""
     code = answer.code
     remark = answer.remark.strip().rstrip(".")[:_LONGEST_REMARK] or "no remark"
     message = f"{place} refused {asked} with code {code} ({_NAMES.get(code, 'unknown')}): {remark}."
@@ -153,10 +149,9 @@ class ServerCall(Generic[_Value]):
     """A request to a server, and how its answer is read.
 
     Attributes:
-        asked: What is requested, with its names, for errors.
+        asked: What is requested, with the names of topic and group, for errors.
         request: The request, without signature.
-        read: Returns the value of an accepted answer. May raise one of the PARSE_ERRORS if the
-            answer lacks something.
+        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
         accepts: Whether an answer is no error.
     """
 

@@ -123,7 +123,9 @@ class NameServers:
             ConnectionPool(address, credentials, "name server")
             for address in random.sample([*addresses], len(addresses))
         ]
-        self._replaced, self._route_s = broker_addresses or {}, route_s
+        replaced = (broker_addresses or {}).items()
+        self._replaced = {name: {MASTER: address} for name, address in replaced}
+        self._route_s = route_s
         self._routes: dict[str, _Known] = {}
         self.known: dict[str, BrokerAddresses] = {}
 
@@ -196,12 +198,8 @@ class NameServers:
             share = (end - time.monotonic()) / (len(servers) - at)
             try:
                 answers = server.exchange([call.request for call in calls], max(share, _LEAST_S))
-                if any(row.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED for row in answers):
-                    raise _no_name_server(server.place)
-                return [
-                    call.value(answer, server.place)
-                    for call, answer in zip(calls, answers, strict=True)
-                ]
+                both = zip(calls, answers, strict=True)
+                return [_value(call, answer, server.place) for call, answer in both]
             except PyrocketError:
                 # The others are asked first from now on.
                 self._servers = [*servers[at + 1 :], *servers[: at + 1]]
@@ -220,21 +218,19 @@ class NameServers:
     def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
         """Remember brokers with the addresses at which they can be reached from here."""
         reachable = {
-            name: replace(broker, addresses={MASTER: self._replaced[name]})
-            if name in self._replaced
-            else broker
+            name: replace(broker, addresses=self._replaced.get(name, broker.addresses))
             for name, broker in brokers.items()
         }
-        self.known = {**self.known, **reachable}
+        self.known = self.known | reachable
         return reachable
 
 
-def _no_name_server(place: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{place} is a broker, not a name server.",
-        remedy="Use the address of a name server, usually port 9876; it names the brokers.",
-        code="PROTOCOL_UNKNOWN",
-    )
+def _value(call: ServerCall[_Value], answer: Frame, place: str) -> _Value:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        remedy = "Use the address of a name server, usually port 9876; it names the brokers."
+        message = f"{place} is a broker, not a name server."
+        raise UnsupportedError(message, remedy=remedy, code="PROTOCOL_UNKNOWN")
+    return call.value(answer, place)
 
 
 def _route(topic: str) -> ServerCall[TopicRouteData | None]:
@@ -274,15 +270,12 @@ def _unsupported(topic: str, what: str, instead: str) -> UnsupportedError:
 
 
 def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses]:
-    brokers = (
-        BrokerAddresses(
-            str(table.get("cluster", "")),
-            str(table["brokerName"]),
-            {int(key): str(address) for key, address in sorted(table["brokerAddrs"].items())},
-        )
-        for table in tables
-    )
-    return {broker.name: broker for broker in brokers}
+    brokers = {}
+    for table in tables:
+        name, addresses = str(table["brokerName"]), sorted(table["brokerAddrs"].items())
+        by_id = {int(key): str(address) for key, address in addresses}
+        brokers[name] = BrokerAddresses(str(table.get("cluster", "")), name, by_id)
+    return brokers
 
 
 def _live_brokers(answer: Frame) -> dict[str, BrokerAddresses]:

@@ -50,13 +50,9 @@ class SampledOffsets(BrokerOffsets):
         self, offsets: Mapping[MessageQueue, int], mark: LogMark
     ) -> dict[MessageQueue, int]:
         """Return queues with messages newer than the mark before these offsets, and the first."""
-        marks = self._marks(
-            [
-                (queue, offsets[queue])
-                for queue, has in self.queue_bounds(offsets).items()
-                if has.minimum < offsets[queue] <= has.maximum
-            ]
-        )
+        bounds = self.queue_bounds(offsets).items()
+        inside = [queue for queue, has in bounds if has.minimum < offsets[queue] <= has.maximum]
+        marks = self._marks([(queue, offsets[queue]) for queue in inside])
         newer = [queue for queue, last in marks.items() if last.log_offset > mark.log_offset]
         return self.offsets_at(dict.fromkeys(newer, mark.store_timestamp + 1))
 
@@ -132,9 +128,8 @@ class SampledOffsets(BrokerOffsets):
 
     def _records_at(self, places: Collection[Place]) -> list[Record | None]:
         """Return the records at offsets of queues; None if there is none."""
-        calls = [
-            pull(queue.topic, queue.queue_id, at, 1, group=self._group) for queue, at in places
-        ]
+        group = self._group
+        calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
         return [next(iter(records_of(answer.records)), None) for answer in self._ask(calls)]
 
 

@@ -74,6 +74,7 @@ class RocketMQSink:
         self._cluster, self._topics = cluster, topics
         self._broker, self._seconds = broker, seconds
         self._known: dict[str, list[MessageQueue]] = {}
+        self._with_timers: set[str] = set()
         self._status = SendStatus.SEND_OK
 
     def within(self, seconds: float) -> "Self":
@@ -108,13 +109,12 @@ class RocketMQSink:
 
         A queue id is the position among the queues of all brokers, by broker and id.
         """
-        columns = check_send_batch(batch)
+        columns, parts = check_send_batch(batch), by_topic(batch, topic)
         if columns.delay is not None or columns.deliver_at is not None:
-            self._check_timers()
+            self._check_timers({queue.broker for name, _ in parts for queue in self._queues(name)})
         if not len(columns):
             return AppendResult(0, 0, 0)
         first = random.randrange(1024) if first_queue is None else first_queue
-        parts = by_topic(batch, topic)
         topics = batch.column("topic") if topic is None else None
         ids = message_ids(repeat_id or uuid4().hex, columns, topics)
         waiting: _Waiting = {}
@@ -161,17 +161,17 @@ class RocketMQSink:
             self._known[topic] = queues
         return self._known[topic]
 
-    def _check_timers(self) -> None:
-        """Raise UnsupportedError if the brokers have no due times, as RocketMQ 4."""
-        name = self._broker or self._cluster.first_broker(self._seconds)
-        (version,) = self._cluster.ask(name, [version_of()], self._seconds)
-        if version < _FIRST_WITH_TIMERS:
-            raise UnsupportedError(
-                f"the broker {name} has RocketMQ 4, which has no columns delay and"
-                " deliverTimestamp.",
-                remedy="Use the column delayLevel, or RocketMQ 5.",
-                code="UNSUPPORTED_DELAY",
-            )
+    def _check_timers(self, brokers: set[str]) -> None:
+        """Raise UnsupportedError if one of the brokers has no due times, as RocketMQ 4."""
+        for name in sorted(brokers - self._with_timers):
+            (version,) = self._cluster.ask(name, [version_of()], self._seconds)
+            if version < _FIRST_WITH_TIMERS:
+                raise UnsupportedError(
+                    f"the broker {name} has RocketMQ 4: no columns delay and deliverTimestamp.",
+                    remedy="Use the column delayLevel, or RocketMQ 5.",
+                    code="UNSUPPORTED_DELAY",
+                )
+            self._with_timers.add(name)
 
     def _send(self, waiting: _Waiting) -> None:
         """Send all rows, one request at a time to each queue, so that a queue keeps their order.

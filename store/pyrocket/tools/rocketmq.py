@@ -1,12 +1,12 @@
 """The brokers of a cluster of Apache RocketMQ, as commands see them: topics, groups, and lag.
 
-Topics and groups are shown like those of a store: `plan_view` and `read_view` have the columns of
-its views. A cluster is administered with its own tools, `mqadmin`.
+They are shown in the columns of the views of a store; `mqadmin` administers them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 
 import pyarrow as pa
 
@@ -53,24 +53,22 @@ class BrokerOfRocketMQ(RocketMQSource):
         yield from part.to_batches()
 
     def _topic_rows(self, names: Collection[str]) -> Iterator[Row]:
-        """Yield the rows of topics, by default all; those that the user may not see are left out.
+        """Return the rows of topics, by default all; those that the user may not see are left out.
 
         Sizes and the times of first messages are unknown: they would cost pulls for each queue.
         """
         configs = self._configs(names) if names else self.topics()
         refusals = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION
         answers = self._ask([topic_offsets(topic, also=refusals) for topic in configs])
-        for config, queues in zip(configs.values(), answers, strict=True):
-            if queues is not None:
-                yield _topic_row(config, queues)
+        rows = zip(configs.values(), answers, strict=True)
+        return (_topic_row(config, queues) for config, queues in rows if queues is not None)
 
     def _group_rows(self, group: str) -> Iterator[Row]:
-        """Yield the rows of a group, or of all groups. Raises GroupNotFoundError."""
+        """Return the rows of a group, or of all groups. Raises GroupNotFoundError."""
         groups = RocketMQGroups(self)
         names = [groups.get(group).name] if group else [*groups.all()]
         topics = self._ask([group_topics(name) for name in names])
-        for name, consumed in zip(names, topics, strict=True):
-            yield from self._rows_of_group(name, consumed)
+        return chain.from_iterable(map(self._rows_of_group, names, topics))
 
     def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[Row]:
         bounds, offsets = self.bounds(topics), self.committed(group, topics)
@@ -79,10 +77,10 @@ class BrokerOfRocketMQ(RocketMQSource):
             for queue, at in offsets.items()
             for has in [bounds[queue]]
         ]
-        behind = [(part.queue, part.start) for part in left if part.rows]
-        next_of = dict(zip(behind, self._records_at(behind), strict=True))
+        places = [(part.queue, part.start) for part in left if part.rows]
+        following = dict(zip((queue for queue, _ in places), self._records_at(places), strict=True))
         for part, span in zip(left, self.sizes(left), strict=True):
-            queue, following = part.queue, next_of.get((part.queue, part.start))
+            queue, record = part.queue, following.get(part.queue)
             yield {
                 "consumerGroup": group,
                 "topic": queue.topic,
@@ -92,7 +90,7 @@ class BrokerOfRocketMQ(RocketMQSource):
                 "maxOffset": bounds[queue].maximum,
                 "lag": part.rows,
                 "lagBytes": span.bytes,
-                "nextStoreTimestamp": following and following.store_timestamp * 1000,
+                "nextStoreTimestamp": record and record.store_timestamp * 1000,
             }
 
     def close(self) -> None:
@@ -108,19 +106,18 @@ class RocketMQGroups:
 
     def all(self) -> dict[str, GroupConfig]:
         """Return the groups of users by name."""
-        known = self._known().items()
-        return {name: config for name, config in known if not name.startswith(_SYSTEM_GROUPS)}
+        groups = self._known().items()
+        return {name: config for name, config in groups if not name.startswith(_SYSTEM_GROUPS)}
 
     def get(self, name: str) -> GroupConfig:
         """Return a group. Raises GroupNotFoundError."""
         known = self._known()
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            raise GroupNotFoundError(
-                f"the broker {self.source.broker} has no consumer group {name!r}.",
-                remedy=f"Did you mean {near[0]!r}?" if near else "See `pyrocket group list`.",
-            )
-        return known[name]
+        if name in known:
+            return known[name]
+        near = get_close_matches(name, known, 1)
+        remedy = f"Did you mean {near[0]!r}?" if near else "See `pyrocket group list`."
+        message = f"the broker {self.source.broker} has no consumer group {name!r}."
+        raise GroupNotFoundError(message, remedy=remedy)
 
     def members(self, name: str) -> list[LiveMember]:
         """Return the live members of a group; their subscriptions are not compared."""
@@ -128,8 +125,7 @@ class RocketMQGroups:
         return [LiveMember(client_id, differs=False) for client_id in ids]
 
     def _known(self) -> dict[str, GroupConfig]:
-        (table,) = self.source._ask([group_settings()])
-        return dict(sorted(parse_configs(table).items()))
+        return dict(sorted(parse_configs(*self.source._ask([group_settings()])).items()))
 
 
 def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> Row:
