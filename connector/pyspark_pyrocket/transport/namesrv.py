@@ -88,7 +88,7 @@ class _Named:
     def of_broker(self, name: str, earlier: str = "") -> "NamesrvBrokerTarget":
         """Return the target of a broker; without a name, of all, to which a sink writes."""
         target = NamesrvBrokerTarget(self.endpoint, self.topics, group=self.group)
-        return replace(target, broker=name, store_id=self.store_id, waits=self.waits)
+        return replace(target, broker=name or self.broker, store_id=self.store_id, waits=self.waits)
 
     def waiting(self) -> "Self":
         return replace(self, waits=True)

@@ -99,7 +99,7 @@ class SampledOffsets(BrokerOffsets):
             starts = expired
         samples = {place: known[place] for place in places}
         if len(known) > _KEPT:
-            known.clear()
+            self._memory.samples = dict(samples)
         return samples
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:

@@ -109,10 +109,11 @@ class RocketMQSink:
 
         A queue id is the position among the queues of all brokers, by broker and id.
         """
-        columns, parts = check_send_batch(batch), by_topic(batch, topic)
+        columns = check_send_batch(batch)
+        parts = by_topic(batch, topic) if len(columns) else []
         if columns.delay is not None or columns.deliver_at is not None:
-            self._check_timers({queue.broker for name, _ in parts for queue in self._queues(name)})
-        if not len(columns):
+            self._check_timers({name for name, _ in parts} or {topic or "", *self._topics})
+        if not parts:
             return AppendResult(0, 0, 0)
         first = random.randrange(1024) if first_queue is None else first_queue
         topics = batch.column("topic") if topic is None else None
@@ -161,8 +162,10 @@ class RocketMQSink:
             self._known[topic] = queues
         return self._known[topic]
 
-    def _check_timers(self, brokers: set[str]) -> None:
-        """Raise UnsupportedError if one of the brokers has no due times, as RocketMQ 4."""
+    def _check_timers(self, topics: set[str]) -> None:
+        """Raise UnsupportedError if a broker of the topics has no due times, as RocketMQ 4."""
+        brokers = {queue.broker for topic in topics if topic for queue in self._queues(topic)}
+        brokers = brokers or {self._broker or self._cluster.first_broker(self._seconds)}
         for name in sorted(brokers - self._with_timers):
             (version,) = self._cluster.ask(name, [version_of()], self._seconds)
             if version < _FIRST_WITH_TIMERS:
