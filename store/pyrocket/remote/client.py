@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type
 
 import grpc
 
-from pyrocket.base.pauses import Pauses
+from pyrocket.base.clock import Pauses
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
 from pyrocket.wire.channel import ONCE, SERVICE, method_of

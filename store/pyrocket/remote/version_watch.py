@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pyrocket.base.pauses import Pauses
+from pyrocket.base.clock import Pauses
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.client import Client

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
+from pyrocket.base.clock import Pauses
 from pyrocket.base.credentials import Credentials
-from pyrocket.base.pauses import Pauses
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool

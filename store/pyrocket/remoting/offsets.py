@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
 """Topic → queue id → range; None for a topic that a broker does not have."""
 
-Place = tuple[MessageQueue, int]
+QueuePlace = tuple[MessageQueue, int]
 """A queue and an offset."""
 
 Sample = tuple[int, LogMark | None]
@@ -55,10 +55,10 @@ class _Memory:
 
     planned: Collection[str]
     look: tuple[float, TopicBounds] = NO_LOOK
-    samples: dict[Place, Sample] = field(default_factory=dict)
+    samples: dict[QueuePlace, Sample] = field(default_factory=dict)
 
 
-class BrokerOffsets:
+class TopicsOfBroker:
     """Calls one broker. Safe to share between threads.
 
     Whether a topic is gone is only what the broker says: a route may be missing for other reasons.

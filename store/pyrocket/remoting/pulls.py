@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from pyrocket.base.pauses import Pauses
+from pyrocket.base.clock import Pauses
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
 from pyrocket.remoting.calls import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from pyrocket.base.pauses import Pauses
+from pyrocket.base.clock import Pauses
 from pyrocket.errors import PyrocketError, TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.remoting.offsets import BrokerOffsets, Place, Sample
+from pyrocket.remoting.offsets import QueuePlace, Sample, TopicsOfBroker
 from pyrocket.remoting.records import records_of
 from pyrocket.remoting.requests import PullAnswer, message_at, offset_near, pull
 from pyrocket.values.message import ByteSpan, LogMark, MessageQueue, QueueRange
@@ -16,7 +16,7 @@ _KEPT = 10_000
 _NONE: Sample = 1, None
 
 
-class SampledOffsets(BrokerOffsets):
+class SampledOffsets(TopicsOfBroker):
     """Calls one broker, and remembers samples of its queues.
 
     A sample is a function of the queue and the offset alone, so that a plan that is repeated later
@@ -28,7 +28,7 @@ class SampledOffsets(BrokerOffsets):
         marks = self._marks([(queue, at) for queue, at in offsets.items() if at > 0]).values()
         return max(marks, key=lambda mark: mark.log_offset, default=None)
 
-    def _marks(self, places: Collection[Place]) -> dict[MessageQueue, LogMark]:
+    def _marks(self, places: Collection[QueuePlace]) -> dict[MessageQueue, LogMark]:
         samples = self._before(places).items()
         return {queue: mark for (queue, _), (_, mark) in samples if mark is not None}
 
@@ -81,7 +81,7 @@ class SampledOffsets(BrokerOffsets):
         samples = self._before([(part.queue, part.end) for part in ranges if part.rows > 0])
         return [samples.get((part.queue, part.end), _NONE)[0] for part in ranges]
 
-    def _before(self, places: Collection[Place]) -> dict[Place, Sample]:
+    def _before(self, places: Collection[QueuePlace]) -> dict[QueuePlace, Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
         known = self._memory.samples
         starts = {place: max(place[1] - _MESSAGES, 0) for place in places if place not in known}
@@ -90,7 +90,7 @@ class SampledOffsets(BrokerOffsets):
                 pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
                 for (queue, end), start in starts.items()
             ]
-            expired: dict[Place, int] = {}
+            expired: dict[QueuePlace, int] = {}
             for (place, start), answer in zip(starts.items(), self._ask(calls), strict=True):
                 if start < answer.minimum < place[1]:
                     expired[place] = answer.minimum
@@ -126,7 +126,7 @@ class SampledOffsets(BrokerOffsets):
             is_guess = False
         return low
 
-    def _records_at(self, places: Collection[Place]) -> list[Record | None]:
+    def _records_at(self, places: Collection[QueuePlace]) -> list[Record | None]:
         """Return the records at offsets of queues; None if there is none."""
         group = self._group
         calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]

@@ -11,8 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pyrocket.base.clock import system_clock
-from pyrocket.base.pauses import Pauses
+from pyrocket.base.clock import Pauses, system_clock
 from pyrocket.engine.message_encoder import by_topic, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,

@@ -23,7 +23,7 @@ from pyrocket.remoting.requests import (
 from pyrocket.remoting.source import RocketMQSource
 from pyrocket.values.admin import GroupConfig, LiveMember, TopicConfig
 from pyrocket.values.message import QueueRange
-from pyrocket.views.tables import Row, kind_of, view_table
+from pyrocket.views.tables import ViewRow, kind_of, view_table
 
 _SYSTEM_GROUPS = (
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"),
@@ -52,7 +52,7 @@ class BrokerOfRocketMQ(RocketMQSource):
         """Yield the rows of a part."""
         yield from part.to_batches()
 
-    def _topic_rows(self, names: Collection[str]) -> Iterator[Row]:
+    def _topic_rows(self, names: Collection[str]) -> Iterator[ViewRow]:
         """Return the rows of topics, by default all; those that the user may not see are left out.
 
         Sizes and the times of first messages are unknown: they would cost pulls for each queue.
@@ -63,14 +63,14 @@ class BrokerOfRocketMQ(RocketMQSource):
         rows = zip(configs.values(), answers, strict=True)
         return (_topic_row(config, queues) for config, queues in rows if queues is not None)
 
-    def _group_rows(self, group: str) -> Iterator[Row]:
+    def _group_rows(self, group: str) -> Iterator[ViewRow]:
         """Return the rows of a group, or of all groups. Raises GroupNotFoundError."""
         groups = RocketMQGroups(self)
         names = [groups.get(group).name] if group else [*groups.all()]
         topics = self._ask([group_topics(name) for name in names])
         return chain.from_iterable(map(self._rows_of_group, names, topics))
 
-    def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[Row]:
+    def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[ViewRow]:
         bounds, offsets = self.bounds(topics), self.committed(group, topics)
         left = [
             QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
@@ -128,7 +128,7 @@ class RocketMQGroups:
         return dict(sorted(parse_configs(*self.source._ask([group_settings()])).items()))
 
 
-def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> Row:
+def _topic_row(config: TopicConfig, queues: Mapping[int, TopicOffset]) -> ViewRow:
     last_ms = max((offsets.last_update_ms for offsets in queues.values()), default=0)
     return {
         "topic": config.name,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pyrocket import Credentials, QueueRange, RocketMQCluster, RocketMQSource
-from pyrocket.base.arguments import counted, parse_addresses
+from pyrocket.base.arguments import counted
 from pyrocket.errors import PyrocketError
 
 from pyspark_pyrocket.tools.doctor.endpoint import STEP_TIMEOUT_S, reachable
@@ -16,7 +16,7 @@ def check_namesrv(
 ) -> list[Check]:
     """Check name servers, the route of a topic, addresses of brokers, rights, and one message."""
     remedy = "Start the name server there, or check firewalls."
-    addresses = parse_addresses(servers)
+    addresses = [server.strip() for server in servers.replace(",", ";").split(";")]
     checks = [check for address in addresses for check in reachable(address, credentials, remedy)]
     if not any(check.remedy for check in checks):
         checks += _of_brokers(cluster, credentials, topic, group)
