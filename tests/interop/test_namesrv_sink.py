@@ -11,8 +11,7 @@ import pytest
 from pyrocket import Credentials, RocketMQCluster, RocketMQSink
 from pyrocket.errors import MessageError, TopicNotFoundError, UnsupportedError
 from pyrocket.formats.hashes import queue_for_key
-from pyrocket.remoting.messages import messages_of_key, pull
-from pyrocket.remoting.offsets import highest_offset
+from pyrocket.remoting.requests import highest_offset, messages_of_key, pull
 from support.remoting_contract import Client, bodies_of, eventually, records_of, topic
 
 __all__ = ["topic"]

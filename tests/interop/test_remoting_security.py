@@ -5,10 +5,8 @@ import json
 import pytest
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import StorePermissionError, TransportError
-from pyrocket.remoting.calls import ask
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.messages import pull, write_topic
-from pyrocket.remoting.offsets import commit, topic_offsets
+from pyrocket.remoting.requests import commit, pull, topic_offsets, write_topic
 from pyrocket.values.admin import TopicConfig
 from support.certificates import write_certificate
 from support.remoting_contract import CALL_S
@@ -59,14 +57,14 @@ def secured(java_version, tmp_path_factory):
             return pools[-1]
 
         pool.ca = ca.read_bytes()
-        ask(pool(**USER), [write_topic(TopicConfig("readable", 1, 1))], CALL_S)
+        pool(**USER).ask([write_topic(TopicConfig("readable", 1, 1))], CALL_S)
         yield pool
         for one in pools:
             one.close()
 
 
 def test_a_signed_request_is_answered(secured):
-    (offsets,) = ask(secured(**USER), [topic_offsets("readable")], CALL_S)
+    (offsets,) = secured(**USER).ask([topic_offsets("readable")], CALL_S)
     assert [*offsets] == [0]
 
 
@@ -76,7 +74,7 @@ def test_a_signed_request_is_answered(secured):
 def test_a_request_of_another_user_is_refused_by_name(secured, wrong):
     for call in (topic_offsets("readable"), pull("readable", 0, 0, 1)):
         with pytest.raises(StorePermissionError, match="'readable'") as caught:
-            ask(secured(**wrong), [call], CALL_S)
+            secured(**wrong).ask([call], CALL_S)
         assert caught.value.code == "PERMISSION_DENIED"
 
 
@@ -84,19 +82,19 @@ def test_a_user_without_a_right_is_told_which(secured, java_version):
     if java_version.is_5:
         pytest.skip("policies of RocketMQ 5 are written by mqadmin")
     reader = {"access_key": "readeruser", "secret_key": "readersecret"}
-    (found,) = ask(secured(**reader), [pull("readable", 0, 0, 1)], CALL_S)
+    (found,) = secured(**reader).ask([pull("readable", 0, 0, 1)], CALL_S)
     assert found.maximum == 0
     for call in (pull("other", 0, 0, 1), commit("other", "readable", 0, 1)):
         with pytest.raises(StorePermissionError) as caught:
-            ask(secured(**reader), [call], CALL_S)
+            secured(**reader).ask([call], CALL_S)
         assert "SUB" in caught.value.remedy
 
 
 def test_an_encrypted_connection_checks_the_certificate(secured):
     encrypted = USER | {"tls": True}
     calls = [topic_offsets("readable")] * 20
-    assert len(ask(secured(**encrypted, ca=secured.ca), calls, CALL_S)) == 20
+    assert len(secured(**encrypted, ca=secured.ca).ask(calls, CALL_S)) == 20
     with pytest.raises(TransportError, match=r"endpoint\.serverName"):
-        ask(secured(**encrypted, ca=secured.ca, server_name="other.example"), calls, CALL_S)
+        secured(**encrypted, ca=secured.ca, server_name="other.example").ask(calls, CALL_S)
     with pytest.raises(TransportError, match="Trust the CA certificate"):
-        ask(secured(**encrypted), calls, CALL_S)
+        secured(**encrypted).ask(calls, CALL_S)

@@ -20,20 +20,15 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.lookups import locate
-from pyrocket.remoting.messages import (
-    message_at,
-    messages_of_key,
-    pull,
-    send,
-    write_group,
-    write_topic,
-)
 from pyrocket.remoting.name_servers import NameServers
-from pyrocket.remoting.offsets import (
+from pyrocket.remoting.pulls import PullSettings
+from pyrocket.remoting.reads import read_range
+from pyrocket.remoting.records import records_of
+from pyrocket.remoting.requests import (
     commit,
     committed,
     group_settings,
@@ -41,12 +36,15 @@ from pyrocket.remoting.offsets import (
     highest_offset,
     lowest_offset,
     members,
+    message_at,
+    messages_of_key,
     offset_near,
+    pull,
+    send,
     topic_offsets,
+    write_group,
+    write_topic,
 )
-from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.records import read_range
-from pyrocket.remoting.samples import records_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import LookupRequest
 from pyrocket.values.message import MessageQueue, QueueRange, SendStatus
@@ -86,7 +84,7 @@ class Client:
         self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
     def ask(self, *calls):
-        return ask(self.pool, calls, CALL_S)
+        return self.pool.ask(calls, CALL_S)
 
     def one(self, call):
         (value,) = self.ask(call)
@@ -307,6 +305,16 @@ class RemotingContract:
         assert bodies_of(client.one(message_at(at, topic))) == [b"here"]
         nowhere = [at + step for step in (1, 2, 3, 4, 5, 20, 60)] + [1 << 40]
         assert set(client.ask(*(message_at(offset, topic) for offset in nowhere))) == {None}
+
+    def test_bytes_inside_a_record_are_no_record(self, client, topic):
+        """A broker takes the bytes there for a size, and answers with that many bytes."""
+        client.create(topic)
+        (sent,) = client.send(topic, (100).to_bytes(4, "big") * 50)
+        at = int(sent.message_ids[0][-16:], 16)
+        assert client.one(message_at(at + 88, topic)) is None
+        inside = sent.message_ids[0][:-16] + f"{at + 88:016X}"
+        request = LookupRequest(topics=[topic], ids=[inside])
+        assert not len(locate(lambda calls: client.ask(*calls), request))
 
     def test_messages_are_found_by_key(self, client, topic):
         client.create(topic)

@@ -12,7 +12,6 @@ from pyrocket.errors import PyrocketError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import decode_properties
-from pyrocket.formats.record import read_header
 from pyrocket.store import consumption_of
 from pyrocket.values.lookup import LookupRequest
 
@@ -253,11 +252,11 @@ class FakeBroker(FakeServer):
         head = self._read(at, 88) if 0 <= at <= end - 88 else b""
         if not head:
             raise RefusedError(1, f"can not find message by the offset, {at}")
-        header = read_header(memoryview(head))
-        is_there = header.is_message and at + header.size <= end
-        if not is_there and at % 2:  # Java takes other bytes for a size, which may be negative.
-            raise RefusedError(1, "java.lang.IllegalArgumentException: newLimit < 0: (-9 < 0)")
-        return 0, None, self._read(at, header.size) if is_there else b"", None
+        # Java takes any bytes there for a size.
+        size = int.from_bytes(head[:4], "big", signed=True)
+        if size < 0:
+            raise RefusedError(1, f"java.lang.IllegalArgumentException: newLimit < 0: ({size} < 0)")
+        return 0, None, self._read(at, size) if at + size <= end else b"", None
 
     def _read(self, at, size):
         return bytes(inner(self.store).reader.log.read(at, size))

@@ -8,8 +8,8 @@ import os
 import re
 import socket
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import NoReturn
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pyrocket import (
     QueueRange,
@@ -25,27 +25,16 @@ from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.cluster_source import ClusterSource
 from pyspark_pyrocket.transport.interface import Capability
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _clusters: dict[tuple[int, Endpoint], RocketMQCluster] = {}
 """Process and name servers → the connections to the cluster."""
 
-_open: dict[tuple[int, "NamesrvBrokerTarget"], "NamesrvBrokerSource"] = {}
+_sources: dict[tuple[int, "NamesrvBrokerTarget"], "NamesrvBrokerSource"] = {}
 """Process and broker → its source, with what it remembers."""
 
-
-def cluster_of(endpoint: Endpoint) -> RocketMQCluster:
-    """Return the cluster that this process keeps open."""
-    key = os.getpid(), endpoint
-    if key not in _clusters:
-        _clusters[key] = _connect(endpoint)
-    return _clusters[key]
-
-
-def _connect(endpoint: Endpoint) -> RocketMQCluster:
-    return RocketMQCluster(
-        endpoint.name_servers,
-        endpoint.credentials(),
-        broker_addresses=dict(endpoint.broker_addresses),
-    )
+_Opened = TypeVar("_Opened", "NamesrvBrokerSource", "NamesrvSink")
 
 
 @dataclass(frozen=True)
@@ -55,6 +44,7 @@ class _Named:
     Attributes:
         endpoint: The name servers, and the settings of calls.
         topics: The topics that are planned or written; a task names the queues that it reads.
+        pattern: The regular expression for the names of other topics; empty for none.
         broker: The name of the only broker; empty for all.
         store_id: The id of the only cluster that is opened; None for any.
         waits: Whether servers that this process has never reached are awaited for as long as those
@@ -63,8 +53,8 @@ class _Named:
     """
 
     endpoint: Endpoint
-    _: KW_ONLY
     topics: tuple[str, ...] = ()
+    pattern: str = ""
     broker: str = ""
     store_id: str | None = None
     waits: bool = False
@@ -77,11 +67,38 @@ class _Named:
     def options(self) -> dict[str, str]:
         return {"namesrv": ";".join(self.endpoint.name_servers)}
 
+    @property
+    def cluster(self) -> RocketMQCluster:
+        """The cluster that this process keeps open."""
+        key, endpoint = (os.getpid(), self.endpoint), self.endpoint
+        if key not in _clusters:
+            _clusters[key] = RocketMQCluster(
+                endpoint.name_servers,
+                endpoint.credentials(),
+                broker_addresses=dict(endpoint.broker_addresses),
+            )
+        return _clusters[key]
+
+    def describe(self) -> str:
+        broker = f"the broker {self.broker} of " if self.broker else ""
+        return f"{broker}the cluster of RocketMQ at {self.options['namesrv']}"
+
+    def of_store(self, store_id: str | None) -> "Self":
+        return replace(self, store_id=store_id)
+
+    def of_broker(self, name: str, earlier: str = "") -> "NamesrvBrokerTarget":
+        """Return the target of a broker; without a name, of all, to which a sink writes."""
+        target = NamesrvBrokerTarget(self.endpoint, self.topics, group=self.group)
+        return replace(target, broker=name or self.broker, store_id=self.store_id, waits=self.waits)
+
+    def waiting(self) -> "Self":
+        return replace(self, waits=True)
+
     def close_source(self) -> None:
         """Close the connections of this process to the cluster."""
         pid = os.getpid()
-        for key in [key for key in _open if key[0] == pid and key[1].endpoint == self.endpoint]:
-            del _open[key]
+        for key in [key for key in _sources if key[0] == pid and key[1].endpoint == self.endpoint]:
+            del _sources[key]
         cluster = _clusters.pop((pid, self.endpoint), None)
         if cluster is not None:
             cluster.close()
@@ -91,68 +108,41 @@ class _Named:
     ) -> "NamesrvSink":
         """Return a sink that sends to all brokers, or to that of the target."""
         seconds = self.endpoint.patience(waits=self.waits)
-        cluster = cluster_of(self.endpoint)
-        sink = NamesrvSink(cluster, self.topics, broker=self.broker, seconds=seconds)
-        self.check_store(lambda: sink.store_id)
-        return sink
+        sink = NamesrvSink(self.cluster, self.topics, broker=self.broker, seconds=seconds)
+        return self.checked(sink)
 
-    def check_store(self, found: Callable[[], str]) -> None:
-        """Raise StoreNotSharedError if the target is limited to another cluster."""
-        if self.store_id is not None and found() != self.store_id:
-            raise self.not_shared(f"it belongs to {found()}, not to {self.store_id}")
+    def checked(self, opened: _Opened) -> _Opened:
+        """Return what was opened. Raises StoreNotSharedError if it is of another cluster."""
+        if self.store_id is not None and opened.store_id != self.store_id:
+            raise self.not_shared(f"it belongs to {opened.store_id}, not to {self.store_id}")
+        return opened
 
     def not_shared(self, reason: str) -> StoreNotSharedError:
         return StoreNotSharedError(
-            f"A task on {socket.gethostname()} uses the name servers at"
-            f" {';'.join(self.endpoint.name_servers)} like the driver, but {reason}.",
+            f"A task on {socket.gethostname()} uses the name servers at {self.options['namesrv']}"
+            f" like the driver, but {reason}.",
             remedy="The addresses have to lead to the same cluster on all machines.",
         )
 
 
-@dataclass(frozen=True)
 class NamesrvTarget(_Named):
-    """The topics of a query in a cluster.
-
-    Attributes:
-        topics: The topics that the query names.
-        pattern: The regular expression for the names of others; empty for none.
-    """
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-
-    def describe(self) -> str:
-        return f"the cluster of RocketMQ at {';'.join(self.endpoint.name_servers)}"
-
-    def of_store(self, store_id: str | None) -> "NamesrvTarget":
-        """Return this target: only that of a broker is limited to a store."""
-        return self
-
-    def of_broker(self, name: str, earlier: str = "") -> "NamesrvBrokerTarget":
-        wanted = name or earlier or min(self.open_source().by_broker(), default="")
-        return NamesrvBrokerTarget(self.endpoint, wanted, group=self.group)
-
-    def waiting(self) -> "NamesrvTarget":
-        return replace(self, waits=True)
+    """The topics of a query in a cluster."""
 
     def open_source(self) -> "NamesrvSource":
         """Return a source of the brokers that have the topics now."""
-        return self._opened(cluster_of(self.endpoint), NamesrvBrokerTarget.source_in)
+        return self._opened(NamesrvBrokerTarget.open_source)
 
-    def find_source(self) -> "NamesrvSource":
-        """Return `open_source()`: brokers always have stores."""
-        return self.open_source()
+    find_source = open_source
 
     def open_own_source(self) -> "NamesrvSource":
         """Return a source whose connections are shared with those of this process."""
-        return self._opened(cluster_of(self.endpoint), NamesrvBrokerTarget.new_source_in)
+        return self._opened(NamesrvBrokerTarget.open_own_source)
 
     def _opened(
-        self,
-        cluster: RocketMQCluster,
-        opened: "Callable[[NamesrvBrokerTarget, RocketMQCluster], NamesrvBrokerSource]",
+        self, opened: "Callable[[NamesrvBrokerTarget], NamesrvBrokerSource]"
     ) -> "NamesrvSource":
-        topics, patience = self.topics, self.endpoint.patience(waits=self.waits)
+        cluster, patience = self.cluster, self.endpoint.patience(waits=self.waits)
+        topics = self.topics
         if self.pattern:
             names = cluster.topic_names(patience)
             topics = tuple(
@@ -160,68 +150,36 @@ class NamesrvTarget(_Named):
                 for name in names
                 if re.fullmatch(self.pattern, name) and not is_system_topic(name, "", names)
             )
-        routes = cluster.routes(topics, patience)
-
-        def source_of(name: str) -> NamesrvBrokerSource:
-            target = NamesrvBrokerTarget(self.endpoint, name, topics=topics, group=self.group)
-            return opened(target, cluster)
-
-        def found(name: str) -> NamesrvBrokerSource:
-            cluster.broker(name, self.endpoint.timeout_ms / 1000)
-            return source_of(name)
-
-        brokers = {name for route in routes.values() for name in route.queues}
+        routes = cluster.routes(topics, patience).values()
+        brokers = {name for route in routes for name in route.queues}
         if not brokers:  # A query that waits for its topics needs one.
             brokers = {cluster.first_broker(patience)}
-        return NamesrvSource(self, {name: source_of(name) for name in brokers}, found)
+
+        def source_of(name: str) -> NamesrvBrokerSource:
+            cluster.broker(name, self.endpoint.timeout_ms / 1000)
+            return opened(NamesrvBrokerTarget(self.endpoint, topics, broker=name, group=self.group))
+
+        return NamesrvSource(self, {name: source_of(name) for name in brokers}, source_of)
 
 
-@dataclass(frozen=True)
 class NamesrvBrokerTarget(_Named):
     """One broker of a cluster, from which tasks read, or all brokers, to which they write."""
 
-    broker: str = ""
-
-    def describe(self) -> str:
-        servers = ";".join(self.endpoint.name_servers)
-        broker = f"the broker {self.broker} of " if self.broker else ""
-        return f"{broker}the cluster of RocketMQ at {servers}"
-
-    def of_store(self, store_id: str | None) -> "NamesrvBrokerTarget":
-        return replace(self, store_id=store_id)
-
-    def of_broker(self, name: str, earlier: str = "") -> "NamesrvBrokerTarget":
-        return replace(self, broker=name) if name else self
-
-    def waiting(self) -> "NamesrvBrokerTarget":
-        """Return the target of a sink that waits; a source always does."""
-        return replace(self, waits=True)
-
     def open_source(self) -> "NamesrvBrokerSource":
-        return self.source_in(cluster_of(self.endpoint))
+        """Return the source that this process keeps."""
+        key = os.getpid(), self
+        if key not in _sources:
+            _sources[key] = self.open_own_source()
+        return _sources[key]
 
     def open_reader(self, ranges: Sequence[QueueRange]) -> "NamesrvBrokerSource":
         """Return `open_source()`, which reads at slaves as brokers suggest."""
         return self.open_source()
 
-    def find_source(self) -> "NamesrvBrokerSource":
-        return self.open_source()
+    find_source = open_source
 
     def open_own_source(self) -> "NamesrvBrokerSource":
-        return self.new_source_in(cluster_of(self.endpoint))
-
-    def source_in(self, cluster: RocketMQCluster) -> "NamesrvBrokerSource":
-        """Return the source that this process keeps. Raises StoreNotSharedError."""
-        key = os.getpid(), self
-        if key not in _open:
-            _open[key] = self.new_source_in(cluster)
-        return _open[key]
-
-    def new_source_in(self, cluster: RocketMQCluster) -> "NamesrvBrokerSource":
-        """Return a new source. Raises StoreNotSharedError."""
-        source = NamesrvBrokerSource(self, cluster)
-        self.check_store(lambda: source.identities()[self.broker].store)
-        return source
+        return self.checked(NamesrvBrokerSource(self))
 
 
 class NamesrvSource(ClusterSource):
@@ -251,16 +209,15 @@ def _refused(capability: Capability) -> Callable[..., NoReturn]:
 class NamesrvBrokerSource(RocketMQSource):
     """The topics of a query at one broker."""
 
-    def __init__(self, target: NamesrvBrokerTarget, cluster: RocketMQCluster) -> None:
+    def __init__(self, target: NamesrvBrokerTarget) -> None:
         seconds = target.endpoint.timeout_ms / 1000
-        super().__init__(cluster, target.broker, target.topics, seconds, target.group)
+        super().__init__(target.cluster, target.broker, target.topics, seconds, target.group)
         self._target = target
 
     @property
     def target(self) -> NamesrvBrokerTarget:
         """Return the target for the tasks, without the topics of the query."""
-        store = self.identities()[self.broker].store
-        return replace(self._target, topics=(), store_id=store)
+        return replace(self._target, topics=(), store_id=self.store_id)
 
     def by_broker(self, expected: Collection[str] = ()) -> "dict[str, NamesrvBrokerSource]":
         return {self.broker: self}

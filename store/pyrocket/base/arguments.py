@@ -233,6 +233,14 @@ def parse_address(text: str) -> tuple[str, int]:
     )
 
 
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return addresses separated by commas or semicolons. Raises OptionError (ADDRESS_INVALID)."""
+    addresses = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
+    for address in addresses:
+        parse_address(address)
+    return addresses
+
+
 def check_advertised(address: str) -> None:
     """Reject an address that other machines cannot connect to, such as 0.0.0.0:8081.
 

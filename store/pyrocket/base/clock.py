@@ -1,8 +1,15 @@
-"""The clocks. No other module reads the wall clock; all other modules are given a `Clock`."""
+"""The clocks, and pauses between repeats.
 
+No other module reads the wall clock; all other modules are given a `Clock`.
+"""
+
+import random
 import threading
 import time
 from collections.abc import Callable
+
+FIRST_S, LAST_S = 0.1, 5.0
+"""The first pause between repeats, and the longest: each is twice as long as the one before."""
 
 Clock = Callable[[], int]
 """Returns the current time in epoch milliseconds, or in those of `steady_clock`."""
@@ -41,3 +48,32 @@ class SteadyTime:
             self._now += max(age - self._last, 0)
             self._last = age
             return self._now
+
+
+class Pauses:
+    """The pauses between the repeats of one call, which end at a deadline.
+
+    Example:
+        pauses = Pauses(30)
+        while not call() and pauses.wait():
+            pass
+    """
+
+    def __init__(self, seconds: float, *, first: float | None = None, last: float = LAST_S) -> None:
+        """`seconds` until the deadline; the first pause, by default FIRST_S, and the longest."""
+        self._end, self._last = time.monotonic() + seconds, last
+        self._next = FIRST_S if first is None else first
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return max(self._end - time.monotonic(), 0)
+
+    def wait(self) -> bool:
+        """Pause before a repeat; return False at once if the pause would exceed the deadline."""
+        seconds = self._next * random.uniform(0.5, 1.5)
+        if seconds > self.left:
+            return False
+        time.sleep(seconds)
+        self._next = min(2 * self._next, self._last)
+        return True

@@ -72,8 +72,9 @@ def _store(directory: str, *, create: bool) -> ClientTarget:
 
 
 def _brokers(text: str, credentials: "Credentials | None", *, is_url: bool) -> ClientTarget:
+    from pyrocket.base.arguments import parse_addresses
     from pyrocket.base.credentials import Credentials
-    from pyrocket.remote.lookup import AddressUrl, parse_addresses
+    from pyrocket.remote.lookup import AddressUrl
 
     addresses = AddressUrl(text) if is_url else parse_addresses(text)
     key = text if is_url else addresses

@@ -6,8 +6,6 @@ process opens its own.
 """
 
 import inspect
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,14 +14,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type
 
 import grpc
 
+from pyrocket.base.clock import Pauses
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
 from pyrocket.wire.channel import ONCE, SERVICE, method_of
 from pyrocket.wire.errors import carried_error
 from pyrocket.wire.messages import fill, value_of
 from pyrocket.wire.tls_errors import tls_mismatch
-
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 5.0
 
 _LONG = frozenset(["Publish", "Flush", "Clean", "DeleteTopic"])
 """Calls limited only by the total timeout, because their duration depends on the store's size."""
@@ -47,27 +44,6 @@ class Timeouts:
     call: float = 30
     total: float = 60
     first: float = 8
-
-
-class Pauses:
-    """The pauses between the repeats of one call, which end at a deadline."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end, self._next = time.monotonic() + seconds, _FIRST_PAUSE_S
-
-    @property
-    def left(self) -> float:
-        """Seconds until the deadline."""
-        return max(self._end - time.monotonic(), 0)
-
-    def wait(self) -> bool:
-        """Pause before a repeat; return False at once if the pause would exceed the deadline."""
-        seconds = self._next * random.uniform(0.5, 1.5)
-        if seconds > self.left:
-            return False
-        time.sleep(seconds)
-        self._next = min(2 * self._next, _LAST_PAUSE_S)
-        return True
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from pyrocket.base.arguments import parse_address
+from pyrocket.base.arguments import parse_addresses
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remote.connection import Connection
@@ -29,14 +29,6 @@ OTHER_SERVER = "PROTOCOL_UNKNOWN"
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
-
-
-def parse_addresses(text: str) -> tuple[str, ...]:
-    """Return addresses separated by commas or semicolons. Raises OptionError (ADDRESS_INVALID)."""
-    addresses = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
-    for address in addresses:
-        parse_address(address)
-    return addresses
 
 
 class AddressUrl:

@@ -5,9 +5,10 @@ from collections.abc import Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pyrocket.base.clock import Pauses
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import PyrocketError
-from pyrocket.remote.client import Client, Pauses
+from pyrocket.remote.client import Client
 from pyrocket.wire.descriptors import message_class
 
 if TYPE_CHECKING:

@@ -1,18 +1,13 @@
 """Encodes Arrow columns as the requests that store them: batches, and single delayed messages.
 
-    size           i32, of the whole item
-    magic, crc     i32 each, 0: the broker sets them
-    flag           i32
-    body           i32 length, bytes
-    properties     i16 length, bytes
-
-A batch is a run of such items, `MessageDecoder.encodeMessages`. All of its bodies are compressed or
-none is, because the request has one sysFlag.
+A batch is a run of items: size (i32, of the item), magic and crc (i32, 0: the broker sets them),
+flag (i32), body (i32 length, bytes), properties (i16 length, bytes). All bodies are compressed or
+none is, because the request has one sysFlag. Source: `MessageDecoder.encodeMessages`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +24,11 @@ from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
 from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.messages import send
+from pyrocket.remoting.requests import send
 from pyrocket.values.message import MessageQueue, SendStatus
 
 BATCH_BYTES = 512 << 10
 """The size of a batch, unless one message is longer. A broker accepts records of 4 MiB in all."""
-
-PRODUCER_GROUP = "pyrocket"
 
 _HEAD = np.dtype([(name, ">i4") for name in ("size", "magic", "crc", "flag", "body_length")])
 _ITEM_BYTES = _HEAD.itemsize + 2
@@ -48,10 +41,9 @@ def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None
     """Return ids that the same rows get again if an append is repeated, and other rows do not.
 
     append: Identifies the append. `topics` is the topic column, if any.
-
-    Bytes 0 to 9 are a hash of the append, to which the row is added; 14 to 23 are checksums of the
-    content. Bytes 10 to 13 are 0: RocketMQ's tools take them for a time, and then search from the
-    start of the month (`MessageClientIDSetter.getNearlyTimeFromID`).
+    They begin with a hash of the append, to which the row is added, and end with checksums of the
+    content. RocketMQ's tools take bytes 10 to 13 for a time; with 0 they search the whole month
+    (`MessageClientIDSetter.getNearlyTimeFromID`).
     """
     begin = sha256(append.encode()).digest()
     ids = np.zeros(len(columns), _ID)
@@ -61,14 +53,11 @@ def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None
     return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
 
 
-@dataclass(frozen=True, eq=False)
-class OutgoingRows:
-    """Messages that one request stores in one queue.
+class OutgoingRows(NamedTuple):
+    """Columns of messages that one request stores in one queue; `properties` are encoded.
 
-    Attributes:
-        body, flag, properties: Columns of the messages; `properties` as they are stored.
-        is_delayed: Whether it is a message with a delay, which a batch cannot have.
-        is_free: Whether another queue of the topic would do as well.
+    is_delayed: Whether it is a message with a delay, which a batch cannot have.
+    is_free: Whether another queue of the topic would do as well.
     """
 
     body: pa.BinaryArray
@@ -79,19 +68,17 @@ class OutgoingRows:
 
     def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendStatus]:
         """Return the request for a queue."""
-        body, sys_flag = self.body, 0
-        lengths = pc.binary_length(body).to_numpy()
-        if lengths.min() >= COMPRESS_BODY_FROM_BYTES:
+        body, sys_flag, alone = self.body, 0, self.is_delayed
+        if pc.min(pc.binary_length(body)).as_py() >= COMPRESS_BODY_FROM_BYTES:
             deflated, flags = compress_bodies(body)
             if flags.all():
                 body, sys_flag = deflated, COMPRESSED_FLAGS
-        alone = self.is_delayed
         data = body[0].as_buffer() if alone else _items(body, self.flag, self.properties)
         return send(
             queue.topic,
             queue.queue_id,
             memoryview(data),
-            group=PRODUCER_GROUP,
+            group="pyrocket",
             born_ms=born_ms,
             properties=self.properties[0].as_py().decode() if alone else "",
             flag=int(self.flag[0]) if alone else 0,
@@ -120,16 +107,13 @@ def outgoing_rows(
     columns: SendColumns, ids: pa.StringArray, queue_ids: npt.NDArray[np.int32], now_ms: int
 ) -> Iterator[tuple[int, OutgoingRows]]:
     """Yield the rows by queue, each queue in order. Raises MessageError, which names the row."""
-    delayed = np.zeros(len(columns), bool)
     delays = {DELAY: columns.delay_level, TIMER_DELIVER_MS: due_times(columns, now_ms)}
+    delayed = _is_given(len(columns), *delays.values())
+    bound = _is_given(len(columns), columns.sharding_key, columns.queue_id)
     for name, values in delays.items():
         if values is not None:
             columns = with_properties(columns, number_property(name, values))
-            delayed |= values.is_valid().to_numpy(zero_copy_only=False)
-    properties, bound = join_properties(columns, ids), np.zeros(len(columns), bool)
-    for values in (columns.sharding_key, columns.queue_id):
-        if values is not None:
-            bound |= values.is_valid().to_numpy(zero_copy_only=False)
+    properties = join_properties(columns, ids)
     body, flag = columns.body, np.zeros(len(columns), np.int32)
     if columns.flag is not None:
         flag = pc.fill_null(columns.flag, 0).to_numpy()
@@ -139,17 +123,18 @@ def outgoing_rows(
         queue_ids, flag, delayed, bound = (array[at] for array in (queue_ids, flag, delayed, bound))
     sizes = pc.add(pc.binary_length(body), pc.binary_length(properties)).to_numpy()
     for start, end in _cuts(sizes.astype(np.int64) + _ITEM_BYTES, queue_ids, delayed):
-        rows, count = slice(start, end), end - start
-        yield (
-            int(queue_ids[start]),
-            OutgoingRows(
-                body.slice(start, count),
-                flag[rows],
-                properties.slice(start, count),
-                bool(delayed[start]),
-                not bound[rows].any(),
-            ),
-        )
+        rows = slice(start, end)
+        is_free = not bound[rows].any()
+        outgoing = body[rows], flag[rows], properties[rows], bool(delayed[start]), is_free
+        yield int(queue_ids[start]), OutgoingRows(*outgoing)
+
+
+def _is_given(rows: int, *columns: pa.Array | None) -> Bools:
+    given = np.zeros(rows, bool)
+    for values in columns:
+        if values is not None:
+            given |= values.is_valid().to_numpy(zero_copy_only=False)
+    return given
 
 
 def _cuts(sizes: Ints, queue_ids: Ints, alone: Bools) -> Iterator[tuple[int, int]]:
@@ -160,7 +145,6 @@ def _cuts(sizes: Ints, queue_ids: Ints, alone: Bools) -> Iterator[tuple[int, int
     for end in (*(np.flatnonzero(changes) + 1).tolist(), len(sizes)):
         while start < end:
             most = int(totals[start] - sizes[start]) + BATCH_BYTES
-            last = int(np.searchsorted(totals, most, side="right"))
-            last = max(start + 1, min(last, end))
+            last = max(start + 1, min(int(np.searchsorted(totals, most, side="right")), end))
             yield start, last
             start = last

@@ -1,28 +1,147 @@
-"""The form of a call: its request, and how the answer is read.
+"""Calls: requests and how their answers are read, the codes of both, and the errors of servers.
 
-A call is a value, so that calls of any kind can be made at once: see `ask`. Reading makes only
-calls that need no more than the rights of a consumer, and that change nothing but committed
-offsets: never a heartbeat, which makes the caller a member of its group.
+A call is a value, so that calls of any kind can be made at once: see `ConnectionPool.ask`. Source:
+`RequestCode`, `ResponseCode`, `RemotingSysResponseCode`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
+from pyrocket.errors import (
+    BrokerBusyError,
+    GroupNotFoundError,
+    InvalidInputError,
+    MessageError,
+    PyrocketError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+    TransportError,
+    UnsupportedError,
+)
 from pyrocket.formats.fastjson import PARSE_ERRORS, loads
-from pyrocket.remoting.codes import RequestCode, ResponseCode, error_of, unreadable
-from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
+from pyrocket.values.message import SendStatus
 
 _Value = TypeVar("_Value")
 
 
-def has_code(*codes: int) -> Callable[[Frame], bool]:
-    """Return a function: whether an answer has one of these codes."""
-    return lambda answer: answer.code in codes
+class RequestCode(IntEnum):
+    """What is requested of a name server or a broker."""
+
+    PULL_MESSAGE = 11
+    QUERY_MESSAGE = 12
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    VIEW_MESSAGE_BY_ID = 33
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
+    GET_TOPIC_STATS_INFO = 202
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
+    GET_CONSUME_STATS = 208
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
 
 
-succeeded = has_code(ResponseCode.SUCCESS)
+class ResponseCode(IntEnum):
+    """The results that this client knows; a server may answer with others."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    FLOW_CONTROL = 215
+    GO_AWAY = 1500
+
+
+SEND_STATUS: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+}
+"""The answers to a send whose messages are stored."""
+
+TOPIC_REMEDY = "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`."
+
+_PROTOCOL = (
+    "Use the address of a name server, usually port 9876, which names the brokers, usually at port"
+    " 10911: neither a proxy nor a server of pyrocket."
+)
+_RIGHTS = (
+    "Ask for the right in the ACL of the cluster, and check `accessKey` and `secretKey`. Reading"
+    " needs SUB (in RocketMQ 5 also GET) for the topic and SUB for the group; writing needs PUB."
+)
+_GROUP = "Create it: `mqadmin updateSubGroup -n NAMESRV -c CLUSTER -g GROUP`."
+_QUEUES = "Check the queues: `mqadmin topicStatus -n NAMESRV -t TOPIC`."
+_BUSY = BrokerBusyError, "TOO_MANY_REQUESTS", "Repeat the call later."
+_REFUSED = StorePermissionError, "PERMISSION_DENIED", _RIGHTS
+_LIMITS = "See the limits of the broker: maxMessageSize, and 32,767 bytes of properties."
+_FAILED = StoreUnavailableError, "BROKER_FAILED", "See the log of the broker: ~/logs/rocketmqlogs."
+_ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
+    ResponseCode.SYSTEM_BUSY: _BUSY,
+    ResponseCode.SERVICE_NOT_AVAILABLE: _BUSY,
+    ResponseCode.FLOW_CONTROL: _BUSY,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (UnsupportedError, "PROTOCOL_UNKNOWN", _PROTOCOL),
+    ResponseCode.MESSAGE_ILLEGAL: (MessageError, "MESSAGE_ILLEGAL", _LIMITS),
+    ResponseCode.NO_PERMISSION: _REFUSED,
+    ResponseCode.TOPIC_NOT_EXIST: (TopicNotFoundError, "TOPIC_NOT_FOUND", TOPIC_REMEDY),
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (GroupNotFoundError, "GROUP_NOT_FOUND", _GROUP),
+    ResponseCode.INVALID_PARAMETER: (InvalidInputError, "BROKER_REFUSED", _QUEUES),
+}
+"""The error, its code and its remedy, by the code of an answer."""
+
+_REMARKS = {"AclException": _REFUSED, "broker busy": _BUSY}
+"""What RocketMQ 4 says, with SYSTEM_ERROR, if it refuses a user, or while its disk is slow."""
+
+_LONGEST_REMARK = 300
+_NAMES = {int(member): name for name, member in ResponseCode.__members__.items()}
+
+
+def error_of(answer: Frame, asked: str, place: str) -> PyrocketError:
+    """Return the error for an answer of `place` that is no success."""
+    code = answer.code
+    remark = answer.remark.strip().rstrip(".")[:_LONGEST_REMARK] or "no remark"
+    message = f"{place} refused {asked} with code {code} ({_NAMES.get(code, 'unknown')}): {remark}."
+    if code == ResponseCode.GO_AWAY:
+        remedy = "It is shutting down; the next attempt asks for its address again."
+        return TransportError(message, remedy=remedy, repeat_is_safe=True)
+    known = _ERRORS.get(code, _FAILED)
+    if code == ResponseCode.SYSTEM_ERROR:
+        known = next((row for text, row in _REMARKS.items() if text in answer.remark), known)
+    kind, own_code, remedy = known
+    return kind(message, remedy=remedy, code=own_code)
+
+
+def succeeded(answer: Frame) -> bool:
+    """Whether an answer is a success."""
+    return answer.code == ResponseCode.SUCCESS
+
+
+def nothing(answer: Frame) -> None:
+    """Read an answer that says nothing but that the call has succeeded."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +149,9 @@ class ServerCall(Generic[_Value]):
     """A request to a server, and how its answer is read.
 
     Attributes:
-        asked: What is requested, with its names, for errors.
+        asked: What is requested, with the names of topic and group, for errors.
         request: The request, without signature.
-        read: Returns the value of an accepted answer. May raise one of the PARSE_ERRORS if the
-            answer lacks something.
+        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
         accepts: Whether an answer is no error.
     """
 
@@ -52,22 +170,39 @@ class ServerCall(Generic[_Value]):
         try:
             return self.read(answer)
         except PARSE_ERRORS as error:
-            raise unreadable(self.asked, place) from error
+            raise UnsupportedError(
+                f"{place} answered {self.asked} with something that cannot be read.",
+                remedy="Check the version of RocketMQ: 4.9 and 5.x are supported.",
+                code="PROTOCOL_BROKEN",
+            ) from error
 
 
 Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
 """Makes calls at a server in one flight, and returns their values in the same order."""
 
 
-def ask(
-    server: ConnectionPool, calls: Sequence[ServerCall[_Value]], seconds: float
-) -> list[_Value]:
-    """Make calls at once, and return their values in the same order.
+def server_call(
+    asked: str,
+    code: RequestCode,
+    read: Callable[[Frame], _Value],
+    fields: Mapping[str, object] = {},
+    *,
+    body: bytes | memoryview = b"",
+    also: Collection[int] = (),
+    remarks: Collection[str] = (),
+) -> ServerCall[_Value]:
+    """Return a call whose fields are sent as text.
 
-    Raises the first error that the server reports; TransportError, UnsupportedError.
+    also: The codes besides SUCCESS that are no errors.
+    remarks: What a server says in other answers that are no errors.
     """
-    answers = server.exchange([call.request for call in calls], seconds)
-    return [call.value(answer, server.place) for call, answer in zip(calls, answers, strict=True)]
+    request = Frame(code, {name: str(value) for name, value in fields.items()}, body)
+    codes = {int(ResponseCode.SUCCESS), *also}
+
+    def accepts(answer: Frame) -> bool:
+        return answer.code in codes or any(text in answer.remark for text in remarks)
+
+    return ServerCall(asked, request, read, accepts)
 
 
 def table_of(answer: Frame) -> dict[str, Any]:
@@ -76,9 +211,3 @@ def table_of(answer: Frame) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise TypeError("not an object")
     return table
-
-
-def queue_request(code: RequestCode, topic: str, queue_id: int, **more: object) -> Frame:
-    """Return a request about a queue; all fields are sent as text."""
-    fields = {name: str(value) for name, value in more.items()}
-    return Frame(code, {"topic": topic, "queueId": str(queue_id), **fields})

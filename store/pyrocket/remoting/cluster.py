@@ -6,17 +6,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
+from pyrocket.base.clock import Pauses
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
-from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.name_servers import ROUTE_S, NameServers
-from pyrocket.remoting.routes import MASTER, BrokerAddresses, TopicRouteData
+from pyrocket.remoting.name_servers import (
+    MASTER,
+    ROUTE_S,
+    BrokerAddresses,
+    NameServers,
+    TopicRouteData,
+)
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
+LAST_PAUSE_S = 1.0
+"""The longest pause between attempts."""
+
+_LEAST_S = 0.1
 
 _Value = TypeVar("_Value")
 
@@ -27,16 +36,15 @@ def repeated(work: Callable[[float], _Value], seconds: float) -> _Value:
     It is called again after a TransportError whose call can be repeated and after a
     BrokerBusyError, until `seconds` have passed.
     """
-    end, pause = time.monotonic() + seconds, _FIRST_PAUSE_S
+    pauses = Pauses(seconds, last=LAST_PAUSE_S)
     while True:
+        seconds = min(max(pauses.left, _LEAST_S), ATTEMPT_S)
         try:
-            return work(min(max(end - time.monotonic(), pause), ATTEMPT_S))
+            return work(seconds)
         except (TransportError, BrokerBusyError) as error:
             is_safe = not isinstance(error, TransportError) or error.repeat_is_safe
-            if not is_safe or time.monotonic() + pause > end:
+            if not is_safe or not pauses.wait():
                 raise
-        time.sleep(pause)
-        pause = min(2 * pause, _LAST_PAUSE_S)
 
 
 class RocketMQCluster:
@@ -55,7 +63,6 @@ class RocketMQCluster:
         """Connect when it is first used. The arguments are those of NameServers."""
         self._names = NameServers(addresses, credentials, broker_addresses=broker_addresses)
         self._credentials = credentials
-        self._live: dict[str, BrokerAddresses] = {}
         self._pools: dict[tuple[str, int], ConnectionPool] = {}
         self._reads_at: dict[str, int] = {}
         self._topics: tuple[float, list[str]] = -math.inf, []
@@ -64,10 +71,7 @@ class RocketMQCluster:
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
     ) -> dict[str, TopicRouteData]:
         """Return the routes of topics, at most 30 s old; those without a route are left out."""
-        routes = repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
-        for route in routes.values():
-            self._live = {**route.brokers, **self._live}
-        return routes
+        return repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
 
     def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, as of the last 30 s."""
@@ -90,25 +94,19 @@ class RocketMQCluster:
         near = get_close_matches(topic, self.topic_names(seconds), 1)
         return TopicNotFoundError(
             f"there is no topic {topic!r}, or no live broker has it.",
-            remedy=f"Did you mean {near[0]!r}?"
-            if near
-            else "Create it: `mqadmin updateTopic -n NAMESRV -c CLUSTER -t TOPIC`.",
+            remedy=f"Did you mean {near[0]!r}?" if near else TOPIC_REMEDY,
         )
 
     def first_broker(self, seconds: float) -> str:
         """Return the first name of a live broker. Raises TransportError if there is none."""
 
-        def found(left: float) -> str:
+        def first(left: float) -> str:
             live = self._names.brokers(left)
             if not live:
-                raise TransportError(
-                    f"{self._names.place} knows no broker.",
-                    remedy="Start a broker; brokers register every 30 s.",
-                    repeat_is_safe=True,
-                )
+                raise self._knows("no broker", "Start a broker; brokers register every 30 s.")
             return min(live)
 
-        return repeated(found, seconds)
+        return repeated(first, seconds)
 
     def broker(self, name: str, seconds: float) -> BrokerAddresses:
         """Return a live broker, also one that has just started.
@@ -116,19 +114,21 @@ class RocketMQCluster:
         Raises TransportError if name servers do not know it after `seconds`.
         """
 
-        def found(left: float) -> BrokerAddresses:
-            if name not in self._live:
-                self._live = self._names.brokers(left)
-            if name not in self._live:
-                raise TransportError(
-                    f"{self._names.place} knows no broker {name}.",
-                    remedy="Start the broker. If it has left the cluster for good, name it in the"
-                    " option removedBrokers.",
-                    repeat_is_safe=True,
+        def known(left: float) -> BrokerAddresses:
+            broker = self._names.known.get(name) or self._names.brokers(left).get(name)
+            if broker is None:
+                raise self._knows(
+                    f"no broker {name}",
+                    "Start the broker. If it has left the cluster for good, name it in the option"
+                    " removedBrokers.",
                 )
-            return self._live[name]
+            return broker
 
-        return repeated(found, seconds)
+        return repeated(known, seconds)
+
+    def _knows(self, what: str, remedy: str) -> TransportError:
+        message = f"{self._names.place} knows {what}."
+        return TransportError(message, remedy=remedy, repeat_is_safe=True)
 
     def pool(self, name: str, seconds: float, *, reads: bool = False) -> ConnectionPool:
         """Return the connections to the master of a broker, or with `reads` to where it is read.
@@ -163,11 +163,10 @@ class RocketMQCluster:
 
     def lost(self, name: str, *, reads: bool = False) -> None:
         """Ask for the addresses of a broker again; with `reads`, read it at its next id."""
-        if reads and name in self._live:
+        known = self._names.known.pop(name, None)
+        if reads and known:
             last = self._reads_at.get(name, MASTER)
-            ids = self._live[name].addresses
-            self.read_at(name, min((key for key in ids if key > last), default=MASTER))
-        self._live = {other: known for other, known in self._live.items() if other != name}
+            self.read_at(name, min((key for key in known.addresses if key > last), default=MASTER))
 
     def ask(
         self,
@@ -184,7 +183,7 @@ class RocketMQCluster:
 
         def answered(left: float) -> list[_Value]:
             try:
-                return ask(self.pool(name, left, reads=reads), calls, left)
+                return self.pool(name, left, reads=reads).ask(calls, left)
             except TransportError:
                 self.lost(name, reads=reads)
                 raise

@@ -1,10 +1,12 @@
-"""The connections to one server: a name server, or a broker.
+"""The connections to one server, a name server or a broker: TLS, signatures, other protocols.
 
 A connection belongs to one thread at a time, which sends several requests and then reads their
 answers; there is no thread that reads. A caller that fails, or stops between request and answer,
-loses only its connection. Source: `NettyRemotingClient`.
+loses only its connection. Source: `NettyRemotingClient`, `AclClientRPCHook`, `AclUtils`.
 """
 
+import base64
+import hmac
 import os
 import select
 import socket
@@ -14,15 +16,15 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
+from typing import TypeVar
 
 from pyrocket.base.allocator import keep_blocks
+from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
-from pyrocket.errors import PyrocketError, TransportError, UnsupportedError
-from pyrocket.remoting.codes import RequestCode
+from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
+from pyrocket.remoting.calls import RequestCode, ServerCall
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import Frame, FrameError, encode_head
-from pyrocket.remoting.peers import host_and_port, wrong_server
-from pyrocket.remoting.security import signed, tls_context
 
 CONNECT_S = 3.0
 """The longest time to connect, as in RocketMQ's clients."""
@@ -37,11 +39,37 @@ _COPIED_BYTES = 1 << 16
 """Requests of less are sent by one call; longer ones without a copy."""
 
 _LAST_OPAQUE = 2**31 - 1
-_WHO = 16
 _CHECK = (
     "Check that it runs and can be reached from this machine, and the settings of TLS. If a broker"
     " has another address here than the one it has registered, set `brokerAddresses`."
 )
+_PROTOCOLS = (
+    (slice(4), b"HTTP", "it speaks HTTP", "Use the port of a name server, usually 9876."),
+    (slice(2), b"\x15\x03", "it uses TLS, and the client does not", "Set TLS for this address."),
+    (
+        slice(3, 9),
+        b"\x04\0\0\0\0\0",  # An HTTP/2 frame with SETTINGS.
+        "it speaks gRPC",
+        "For a broker or a name server of pyrocket use `endpoint`; a proxy is not supported.",
+    ),
+)
+"""The first bytes of servers of other protocols, what they are, and the remedy."""
+
+_Value = TypeVar("_Value")
+
+
+def signed(credentials: Credentials, request: Frame) -> Frame:
+    """Return the request with the user and the signature.
+
+    It covers neither time nor connection: without TLS, an eavesdropper can repeat the request.
+    """
+    if not credentials.access_key:
+        return request
+    fields = {**request.fields, "AccessKey": credentials.access_key}
+    values = "".join(fields[name] for name in sorted(fields))
+    digest = hmac.digest(credentials.secret_key.encode(), values.encode() + request.body, "sha1")
+    fields["Signature"] = base64.b64encode(digest).decode()
+    return request._replace(fields=fields)
 
 
 class RemotingConnection:
@@ -56,15 +84,14 @@ class RemotingConnection:
         self.place, self._credentials = place, credentials
         self._reader, self._opaques = FrameReader(), count()
         self._waiting: dict[int, int] = {}
-        self._first = b""
         self._frames: Iterator[Frame] = iter(())
-        host, port = host_and_port(address)
+        host, port = parse_address(address)
         with self._failing(seconds, "the connection"):
             self._socket = socket.create_connection((host, port), seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if credentials.tls:
                 name = credentials.server_name or host
-                context = tls_context(credentials)
+                context = _tls_context(credentials)
                 self._socket = context.wrap_socket(self._socket, server_hostname=name)
 
     @property
@@ -102,11 +129,12 @@ class RemotingConnection:
                     if frame.is_answer and self._waiting.pop(frame.opaque, None) is not None:
                         return frame
                 self._socket.settimeout(max(end - time.monotonic(), 1e-3))
-                size = self._socket.recv_into(self._reader.room())
+                room = self._reader.room()
+                size = self._socket.recv_into(room)
                 if not size:
                     raise ConnectionError("it closed the connection")
-                if len(self._first) < _WHO:
-                    self._look(size)
+                if not self._reader.begun:
+                    self._check_protocol(bytes(room[: min(size, 16)]))
                 self._frames = self._reader.received(size)
 
     def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
@@ -121,14 +149,15 @@ class RemotingConnection:
 
     def close(self) -> None:
         """Close the connection."""
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # Without a socket, it was never connected.
             self._socket.close()
 
-    def _look(self, size: int) -> None:
-        """Look at the first bytes of a server, to recognise servers of other protocols."""
-        self._first += bytes(self._reader.room()[: min(size, _WHO)])
-        if error := wrong_server(self._first, self.place):
-            raise error
+    def _check_protocol(self, first: bytes) -> None:
+        """Raise UnsupportedError if a frame begins like the bytes of another protocol."""
+        for where, expected, what, remedy in _PROTOCOLS:
+            if first[where] == expected:
+                message = f"{self.place} is no RocketMQ server of this protocol: {what}."
+                raise UnsupportedError(message, remedy=remedy, code="PROTOCOL_UNKNOWN")
 
     @contextmanager
     def _failing(self, seconds: float, what: str) -> Iterator[None]:
@@ -136,15 +165,11 @@ class RemotingConnection:
         try:
             yield
         except (OSError, FrameError) as error:
-            self._end()
+            self.close()
             raise self._error(error, seconds, what) from None
         except BaseException:
-            self._end()
-            raise
-
-    def _end(self) -> None:
-        if hasattr(self, "_socket"):
             self.close()
+            raise
 
     def _error(self, error: Exception, seconds: float, what: str) -> PyrocketError:
         if isinstance(error, FrameError):
@@ -153,11 +178,10 @@ class RemotingConnection:
                 remedy="Check that it is a broker or a name server of RocketMQ, at this port.",
                 code="PROTOCOL_BROKEN",
             )
-        reason, remedy = _reason(error), _CHECK
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             reason = f"it took longer than {seconds:.3g} s"
-        if isinstance(error, ssl.SSLError):
-            remedy = _tls_remedy(error)
+        remedy = _tls_remedy(error) if isinstance(error, ssl.SSLError) else _CHECK
         is_safe = _SENDS.isdisjoint(self._waiting.values())
         message = f"{self.place} failed {what}: {reason}."
         return TransportError(message, remedy=remedy, repeat_is_safe=is_safe)
@@ -208,6 +232,14 @@ class ConnectionPool:
         with self.connection(seconds) as connection:
             return connection.exchange(requests, max(end - time.monotonic(), 0))
 
+    def ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
+        """Make calls at once, and return their values in the same order.
+
+        Raises the first error that the server reports; TransportError, UnsupportedError.
+        """
+        answers = self.exchange([call.request for call in calls], seconds)
+        return [call.value(answer, self.place) for call, answer in zip(calls, answers, strict=True)]
+
     def close(self) -> None:
         """Close all connections that are not in use."""
         with self._lock:
@@ -237,8 +269,15 @@ class ConnectionPool:
         connection.close()
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _tls_context(credentials: Credentials) -> ssl.SSLContext:
+    try:
+        ca = credentials.ca.decode() if credentials.ca else None
+        return ssl.create_default_context(cadata=ca)
+    except (ssl.SSLError, ValueError) as error:
+        raise OptionError(
+            f"the CA certificates cannot be read: {error}.",
+            remedy="Name a file with certificates in PEM format.",
+        ) from error
 
 
 def _tls_remedy(error: ssl.SSLError) -> str:

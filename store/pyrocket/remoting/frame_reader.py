@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyrocket.remoting.frames import (
-    LENGTH_BYTES,
-    MAX_FRAME_BYTES,
-    Frame,
-    FrameError,
-    decode_frame,
-)
+from pyrocket.remoting.frames import LENGTH_BYTES, MAX_FRAME_BYTES, Frame, FrameError, decode_frame
 
 _BUFFER_BYTES = 1 << 20
 

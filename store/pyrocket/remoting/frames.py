@@ -21,11 +21,13 @@ MAX_FRAME_BYTES = 16 << 20
 VERSION = 409
 """The version that requests claim: V4_9_8 in `MQVersion`."""
 
-ANSWER, ONE_WAY = 1, 2
-"""Bits of `Frame.flag`."""
+ANSWER = 1
+"""The bit of `Frame.flag` that an answer has."""
 
 LENGTH_BYTES = 4
 _JSON, _BINARY = 0, 1
+_BINARY_HEAD = slice(0, 2), slice(3, 5), slice(5, 9), slice(9, 13)
+_NUMBERS = ("code", "opaque", "flag", "version")
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _ONLY_TEXT = frozenset([str])
 
@@ -43,8 +45,8 @@ class Frame(NamedTuple):
         body: In a received frame, part of the buffer into which it was received.
         remark: What a server says about a failure.
         opaque: Assigns the answer to its request.
-        flag: ANSWER for an answer; ONE_WAY for a request that wants none.
-        version: The number of the sender's release in `MQVersion`.
+        flag: ANSWER for an answer.
+        version: The sender's release in `MQVersion`.
     """
 
     code: int
@@ -89,8 +91,6 @@ def encode_head(frame: Frame, opaque: int) -> bytes:
 
 def decode_frame(data: memoryview) -> Frame:
     """Return the frame whose bytes after the length are `data`. Raises FrameError."""
-    if len(data) < LENGTH_BYTES:
-        raise FrameError(f"a frame of {len(data)} bytes")
     kind, size = data[0], int.from_bytes(data[1:4], "big")
     header, body = data[4 : 4 + size], data[4 + size :]
     if not 0 < size == len(header):
@@ -99,8 +99,8 @@ def decode_frame(data: memoryview) -> Frame:
         if kind == _JSON:
             return _of_json(_loads(str(header, "utf-8")), body)
         if kind == _BINARY:
-            return _of_binary(_Fields(header), body)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return _of_binary(header, body)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FrameError(f"a header that cannot be read: {type(error).__name__}") from error
     raise FrameError(f"a header of type {kind}")
 
@@ -109,19 +109,11 @@ def _of_json(header: Any, body: memoryview) -> Frame:
     fields = header.get("extFields") or {}
     if not _ONLY_TEXT.issuperset(map(type, fields.values())):
         fields = {name: _text(value) for name, value in fields.items() if value is not None}
-    return Frame(
-        _number(header.get("code", 0)),
-        fields,
-        body,
-        _text(header.get("remark") or ""),
-        _number(header.get("opaque", 0)),
-        _number(header.get("flag", 0)),
-        _number(header.get("version", 0)),
-    )
+    code, *numbers = (_number(header.get(name, 0)) for name in _NUMBERS)
+    return Frame(code, fields, body, _text(header.get("remark") or ""), *numbers)
 
 
 def _number(value: Any) -> int:
-    """Return a number of the header. Raises ValueError."""
     if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
         raise ValueError("not a number of 32 bits")
     return value
@@ -131,39 +123,27 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class _Fields:
-    """Reads a binary header from its start."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data, self._at = data, 0
-
-    def __bool__(self) -> bool:
-        """Whether anything is left."""
-        return self._at < len(self._data)
-
-    def take(self, count: int) -> memoryview:
-        """Return the next bytes. Raises ValueError if there are fewer."""
-        taken = self._data[self._at : self._at + max(count, 0)]
-        if len(taken) != count:
-            raise ValueError("the header ends in a field")
-        self._at += count
-        return taken
-
-    def number(self, size: int) -> int:
-        """Return the next number of `size` bytes."""
-        return int.from_bytes(self.take(size), "big", signed=True)
-
-    def text(self, size: int) -> str:
-        """Return the next text, whose length is a number of `size` bytes."""
-        return str(self.take(self.number(size)), "utf-8")
-
-
-def _of_binary(header: _Fields, body: memoryview) -> Frame:
-    code, _language, version = header.number(2), header.number(1), header.number(2)
-    opaque, flag, remark = header.number(4), header.number(4), header.text(4)
-    left = _Fields(header.take(header.number(4)))
+def _of_binary(header: memoryview, body: memoryview) -> Frame:
+    code, version, opaque, flag = (_int(header[place]) for place in _BINARY_HEAD)
+    remark, at = _run(header, _BINARY_HEAD[-1].stop, 4)
+    pairs, _ = _run(header, at, 4)
     fields: dict[str, str] = {}
-    while left:
-        name = left.text(2)
-        fields[name] = left.text(4)
-    return Frame(code, fields, body, remark, opaque, flag, version)
+    at = 0
+    while at < len(pairs):
+        name, at = _run(pairs, at, 2)
+        value, at = _run(pairs, at, 4)
+        fields[str(name, "utf-8")] = str(value, "utf-8")
+    return Frame(code, fields, body, str(remark, "utf-8"), opaque, flag, version)
+
+
+def _int(data: memoryview) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _run(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    """Return the bytes after their length, which is a number of `size` bytes, and their end."""
+    start = at + size
+    end = start + _int(data[at:start])
+    if not start <= end <= len(data):
+        raise ValueError("the header ends in a field")
+    return data[start:end], end

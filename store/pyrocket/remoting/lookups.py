@@ -1,6 +1,6 @@
 """Look-ups of messages by key or id at one broker, as `BrokerCalls` promises them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from pyrocket.formats.properties import KEYS, UNIQ_KEY, decode_properties
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.remoting.calls import Ask
-from pyrocket.remoting.messages import MOST_FOUND, message_at, messages_of_key, pull
 from pyrocket.remoting.pulls import Window
-from pyrocket.remoting.records import record_fields, selected
-from pyrocket.remoting.samples import records_of
+from pyrocket.remoting.records import record_fields, records_of, selected
+from pyrocket.remoting.requests import MOST_FOUND, message_at, messages_of_key, pull
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
 from pyrocket.values.message import MessageQueue
 
@@ -30,19 +29,14 @@ def locate(ask: Ask, request: LookupRequest) -> LookupResult:
 
     Raises UnsupportedError (LOOKUP_INCOMPLETE) if a broker cannot list all messages of a key.
     """
-    offset_ids = {text.upper(): at[2] for text in request.ids if (at := _place(text))}
-    known = {
-        record.physical_offset: record
-        for record in (*_of_words(ask, request), *_at(ask, request, offset_ids))
-    }
+    places = {text.upper(): parse_offset_message_id(text) for text in request.ids}
+    offset_ids = {text: place[2] for text, place in places.items() if place and place[2] >= 0}
+    calls = [message_at(at, topic) for topic in request.topics for at in offset_ids.values()]
+    there = [decode_record(record) for record in ask(calls) if record is not None]
+    known = {record.physical_offset: record for record in (*_of_words(ask, request), *there)}
     records = [record for record in known.values() if _matches(record, request, offset_ids)]
     queues = sorted({(record.topic, record.queue_id) for record in records})
     return LookupResult(tuple(_locations(*queue, records) for queue in queues), 0, 0, len(known))
-
-
-def _place(text: str) -> tuple[bytes, int, int] | None:
-    at = parse_offset_message_id(text)
-    return at if at and at[2] >= 0 else None
 
 
 def _of_words(ask: Ask, request: LookupRequest) -> Iterator[Record]:
@@ -68,12 +62,7 @@ def _of_words(ask: Ask, request: LookupRequest) -> Iterator[Record]:
                 )
 
 
-def _at(ask: Ask, request: LookupRequest, offset_ids: dict[str, int]) -> list[Record]:
-    calls = [message_at(at, topic) for topic in request.topics for at in offset_ids.values()]
-    return [decode_record(record) for record in ask(calls) if record is not None]
-
-
-def _matches(record: Record, request: LookupRequest, offset_ids: dict[str, int]) -> bool:
+def _matches(record: Record, request: LookupRequest, offset_ids: Collection[str]) -> bool:
     """Whether a record is one of the request: the broker only compares hashes."""
     properties = decode_properties(record.properties)
     unique_id = properties.get(UNIQ_KEY)

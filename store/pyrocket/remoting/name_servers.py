@@ -2,7 +2,8 @@
 
 A name server forgets a broker that has been silent or has closed its connection, and one that was
 restarted knows none for half a minute. So a route that is missing does not mean that the topic is
-gone: the last known route stays valid. Source: `RouteInfoManager`, `MQClientInstance`.
+gone: the last known route stays valid. Source: `DefaultRequestProcessor`, `TopicRouteData`,
+`ClusterInfo`, `RouteInfoManager`, `MQClientInstance`.
 """
 
 import logging
@@ -10,22 +11,25 @@ import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
-from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.codes import ResponseCode
+from pyrocket.remoting.calls import (
+    RequestCode,
+    ResponseCode,
+    ServerCall,
+    server_call,
+    succeeded,
+    table_of,
+)
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
-from pyrocket.remoting.routes import (
-    MASTER,
-    BrokerAddresses,
-    TopicRouteData,
-    live_brokers,
-    route,
-    topic_names,
-)
+from pyrocket.values.admin import TopicConfig
+
+MASTER = 0
+"""The id of the master among the brokers with one name."""
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, as in RocketMQ's clients."""
@@ -34,8 +38,50 @@ _LEAST_S = 0.1
 _SOON = 0.1
 """The share of the life of a route after which a doubtful one is asked for again."""
 
+_LIGHT_QUEUE = "%LMQ%"
+
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BrokerAddresses:
+    """The live brokers with one name: `addresses` by their id, of which 0 is the master."""
+
+    cluster: str
+    name: str
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class TopicRouteData:
+    """The brokers and the queues of a topic.
+
+    Attributes:
+        queues: The settings of the topic by the name of the broker.
+        brokers: The live brokers by name.
+        order: `orderTopicConf`, which names the queues of an ordered topic; usually empty.
+    """
+
+    queues: Mapping[str, TopicConfig]
+    brokers: Mapping[str, BrokerAddresses]
+    order: str = ""
+
+    @property
+    def write_queues(self) -> dict[str, int]:
+        """Broker → its write queues, sorted; of an ordered topic also those of brokers that are
+        gone.
+        """
+        if self.order:
+            pairs = (entry.split(":") for entry in self.order.split(";") if entry)
+            return {broker: int(count) for broker, count in pairs}
+        return {
+            broker: topic.write_queues
+            for broker, topic in sorted(self.queues.items())
+            if topic.writable
+            and broker in self.brokers
+            and MASTER in self.brokers[broker].addresses
+        }
 
 
 @dataclass
@@ -48,7 +94,11 @@ class _Known:
 
 
 class NameServers:
-    """Asks name servers, one of them until it fails. Safe to share between threads."""
+    """Asks name servers, one of them until it fails. Safe to share between threads.
+
+    Attributes:
+        known: The brokers by name, as the last answers have them.
+    """
 
     def __init__(
         self,
@@ -73,9 +123,11 @@ class NameServers:
             ConnectionPool(address, credentials, "name server")
             for address in random.sample([*addresses], len(addresses))
         ]
-        self._replaced, self._route_s = broker_addresses or {}, route_s
-        self._current = self._servers[0]
+        replaced = (broker_addresses or {}).items()
+        self._replaced = {name: {MASTER: address} for name, address in replaced}
+        self._route_s = route_s
         self._routes: dict[str, _Known] = {}
+        self.known: dict[str, BrokerAddresses] = {}
 
     def routes(
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
@@ -85,12 +137,13 @@ class NameServers:
         Routes that are older than `route_s`, with `fresh` all, are asked for in one flight. If a
         name server has none any longer, or none answers, the last known routes are returned.
 
-        Raises TransportError if no name server answers and a route was never known.
+        Raises TransportError if no name server answers and a route was never known;
+        UnsupportedError (UNSUPPORTED_TOPIC) for light queues and static topics.
         """
         now = time.monotonic()
         asked = [topic for topic in topics if fresh or self._is_old(topic, now)]
         try:
-            answers = self._ask([*map(route, asked)], seconds)
+            answers = self._ask([*map(_route, asked)], seconds)
         except PyrocketError as error:
             if any(topic not in self._routes for topic in asked):
                 raise
@@ -98,17 +151,23 @@ class NameServers:
                 self._keep(topic, now, f"no name server has answered: {error}")
         else:
             for topic, answer in zip(asked, answers, strict=True):
-                self._learn(topic, now, answer)
+                if answer is not None:
+                    brokers = self._reachable(answer.brokers)
+                    self._routes[topic] = _Known(replace(answer, brokers=brokers), now)
+                elif topic in self._routes:
+                    self._keep(topic, now, "name servers have none any longer")
         return {topic: self._routes[topic].route for topic in topics if topic in self._routes}
 
     def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
         """Return all live brokers by name."""
-        (brokers,) = self._ask([live_brokers()], seconds)
+        call = server_call("the brokers", RequestCode.GET_BROKER_CLUSTER_INFO, _live_brokers)
+        (brokers,) = self._ask([call], seconds)
         return self._reachable(brokers)
 
     def topics(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, sorted, including those of the system."""
-        (names,) = self._ask([topic_names()], seconds)
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        (names,) = self._ask([server_call("the topics", code, _topic_names)], seconds)
         return names
 
     def forget(self, topic: str) -> None:
@@ -118,7 +177,7 @@ class NameServers:
     @property
     def place(self) -> str:
         """The name server that is asked next."""
-        return self._current.place
+        return self._servers[0].place
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -134,35 +193,19 @@ class NameServers:
 
         Each of those that are left gets an equal share of the time that is left.
         """
-        end = time.monotonic() + seconds if calls else 0
-        for left in range(len(self._servers) if calls else 0, 0, -1):
-            server = self._current
+        end, servers = time.monotonic() + seconds, self._servers
+        for at, server in enumerate(servers if calls else ()):
+            share = (end - time.monotonic()) / (len(servers) - at)
             try:
-                share = max((end - time.monotonic()) / left, _LEAST_S)
-                answers = server.exchange([call.request for call in calls], share)
-                return [
-                    _answered(call, answer, server.place)
-                    for call, answer in zip(calls, answers, strict=True)
-                ]
+                answers = server.exchange([call.request for call in calls], max(share, _LEAST_S))
+                both = zip(calls, answers, strict=True)
+                return [_value(call, answer, server.place) for call, answer in both]
             except PyrocketError:
-                self._leave(server)
-                if left == 1:
+                # The others are asked first from now on.
+                self._servers = [*servers[at + 1 :], *servers[: at + 1]]
+                if server is servers[-1]:
                     raise
         return []
-
-    def _leave(self, server: ConnectionPool) -> None:
-        """Ask the next name server from now on, unless another thread has moved already."""
-        if self._current is server:
-            at = self._servers.index(server)
-            self._current = self._servers[(at + 1) % len(self._servers)]
-
-    def _learn(self, topic: str, now: float, answer: TopicRouteData | None) -> None:
-        """Remember a route; without one, keep the last known one."""
-        if answer is not None:
-            reachable = replace(answer, brokers=self._reachable(answer.brokers))
-            self._routes[topic] = _Known(reachable, now)
-        elif topic in self._routes:
-            self._keep(topic, now, "name servers have none any longer")
 
     def _keep(self, topic: str, now: float, reason: str) -> None:
         """Use the last known route of a topic until it is asked for again soon; log it once."""
@@ -173,20 +216,71 @@ class NameServers:
         known.is_doubtful = True
 
     def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
-        """Return the brokers with the addresses at which they can be reached from here."""
-        return {
-            name: replace(broker, addresses={MASTER: self._replaced[name]})
-            if name in self._replaced
-            else broker
+        """Remember brokers with the addresses at which they can be reached from here."""
+        reachable = {
+            name: replace(broker, addresses=self._replaced.get(name, broker.addresses))
             for name, broker in brokers.items()
         }
+        self.known = self.known | reachable
+        return reachable
 
 
-def _answered(call: ServerCall[_Value], answer: Frame, place: str) -> _Value:
+def _value(call: ServerCall[_Value], answer: Frame, place: str) -> _Value:
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        raise UnsupportedError(
-            f"{place} is a broker, not a name server.",
-            remedy="Use the address of a name server, usually port 9876; it names the brokers.",
-            code="PROTOCOL_UNKNOWN",
-        )
+        remedy = "Use the address of a name server, usually port 9876; it names the brokers."
+        message = f"{place} is a broker, not a name server."
+        raise UnsupportedError(message, remedy=remedy, code="PROTOCOL_UNKNOWN")
     return call.value(answer, place)
+
+
+def _route(topic: str) -> ServerCall[TopicRouteData | None]:
+    """Ask for the route of a topic; None if there is none. Raises UnsupportedError."""
+    if topic.startswith(_LIGHT_QUEUE):
+        raise _unsupported(topic, "a light queue, which has no route", "the topic of its messages")
+    return server_call(
+        f"the route of the topic {topic!r}",
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        partial(_read_route, topic),
+        {"topic": topic, "acceptStandardJsonOnly": "true"},
+        also=[ResponseCode.TOPIC_NOT_EXIST],
+    )
+
+
+def _read_route(topic: str, answer: Frame) -> TopicRouteData | None:
+    if not succeeded(answer):
+        return None
+    table = table_of(answer)
+    if table.get("topicQueueMappingByBroker"):
+        what = "a static topic, whose queues move between brokers"
+        raise _unsupported(topic, what, "a topic that is not static, into which it is copied")
+    queues = {
+        str(data["brokerName"]): TopicConfig(
+            topic, int(data["readQueueNums"]), int(data["writeQueueNums"]), int(data["perm"])
+        )
+        for data in table.get("queueDatas") or ()
+    }
+    brokers = _brokers(table.get("brokerDatas") or ())
+    return TopicRouteData(queues, brokers, str(table.get("orderTopicConf") or ""))
+
+
+def _unsupported(topic: str, what: str, instead: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{topic!r} is {what}.", remedy=f"Use {instead}.", code="UNSUPPORTED_TOPIC"
+    )
+
+
+def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses]:
+    brokers = {}
+    for table in tables:
+        name, addresses = str(table["brokerName"]), sorted(table["brokerAddrs"].items())
+        by_id = {int(key): str(address) for key, address in addresses}
+        brokers[name] = BrokerAddresses(str(table.get("cluster", "")), name, by_id)
+    return brokers
+
+
+def _live_brokers(answer: Frame) -> dict[str, BrokerAddresses]:
+    return _brokers((table_of(answer).get("brokerAddrTable") or {}).values())
+
+
+def _topic_names(answer: Frame) -> list[str]:
+    return sorted(map(str, table_of(answer).get("topicList") or ()))

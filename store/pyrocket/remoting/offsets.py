@@ -1,134 +1,223 @@
-"""The calls about offsets: those of queues, and those of consumer groups; what groups there are.
+"""The topics, the ranges of their queues and the offsets of consumer groups at one broker."""
 
-Only ask for queues that the route of a topic names: RocketMQ 4 creates others. Source:
-`AdminBrokerProcessor`, `ConsumerManageProcessor`.
-"""
+import math
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from pyrocket.errors import GroupNotFoundError, TransportError
+from pyrocket.remoting.calls import ResponseCode, ServerCall
+from pyrocket.remoting.cluster import RocketMQCluster
+from pyrocket.remoting.requests import (
+    READER_GROUP,
+    commit,
+    committed,
+    highest_offset,
+    lowest_offset,
+    pull,
+    topic_offsets,
+    write_group,
+    write_topic,
+)
+from pyrocket.values.admin import TopicConfig
+from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
 
-from pyrocket.remoting.calls import ServerCall, has_code, queue_request, succeeded, table_of
-from pyrocket.remoting.codes import RequestCode, ResponseCode
-from pyrocket.remoting.frames import Frame
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-_NO_MEMBER = "no consumer for this group"
+TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
+"""Topic → queue id → range; None for a topic that a broker does not have."""
+
+QueuePlace = tuple[MessageQueue, int]
+"""A queue and an offset."""
+
+Sample = tuple[int, LogMark | None]
+"""The mean size of the last messages before an offset, and the mark of the newest one."""
+
+_RETRY_PREFIX = "%RETRY%"
+_Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
-class TopicOffset:
-    """The range of a queue: the offsets in [minimum, maximum).
+NO_LOOK: tuple[float, TopicBounds] = -math.inf, {}
+
+
+@dataclass
+class _Memory:
+    """What a source and its copies with other deadlines remember.
 
     Attributes:
-        last_update_ms: When the last message was stored, in epoch milliseconds; 0 if there is none.
+        planned: The topics of the last plan.
+        look: The last look for new messages, until a plan uses it, and its time on the monotonic
+            clock.
+        samples: The samples of the last plans.
     """
 
-    minimum: int
-    maximum: int
-    last_update_ms: int
+    planned: Collection[str]
+    look: tuple[float, TopicBounds] = NO_LOOK
+    samples: dict[QueuePlace, Sample] = field(default_factory=dict)
 
 
-def topic_offsets(topic: str) -> ServerCall[dict[int, TopicOffset]]:
-    """Ask a broker for the ranges of its queues of a topic, by queue id.
+class TopicsOfBroker:
+    """Calls one broker. Safe to share between threads.
 
-    RocketMQ 4.9 answers only for write queues. For queues that can only be read, ask
-    `lowest_offset` and `highest_offset`.
-
-    Raises TopicNotFoundError: the broker does not have the topic.
+    Whether a topic is gone is only what the broker says: a route may be missing for other reasons.
     """
-    request = Frame(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-    return ServerCall(f"the offsets of the topic {topic!r}", request, _topic_offsets)
 
+    def __init__(
+        self,
+        cluster: RocketMQCluster,
+        broker: str,
+        topics: Collection[str],
+        seconds: float = 30.0,
+        group: str = "",
+    ) -> None:
+        """Read `topics`, by default as READER_GROUP; `seconds` is the deadline of a call."""
+        self.cluster, self.broker, self.seconds = cluster, broker, seconds
+        self._group, self._read = group or READER_GROUP, tuple(topics)
+        self._memory = _Memory(self._read)
 
-def _topic_offsets(answer: Frame) -> dict[int, TopicOffset]:
-    table = table_of(answer).get("offsetTable") or {}
-    offsets = {
-        int(json.loads(queue)["queueId"]): TopicOffset(
-            int(item["minOffset"]), int(item["maxOffset"]), int(item["lastUpdateTimestamp"])
-        )
-        for queue, item in table.items()
-    }
-    return dict(sorted(offsets.items()))
+    def limited(self, seconds: float) -> "Self":
+        """Return a source that shares everything with this one, and has another deadline."""
+        limited = copy(self)
+        limited.seconds = seconds
+        return limited
 
+    def _ask(self, calls: Sequence[ServerCall[_Value]], *, reads: bool = False) -> list[_Value]:
+        """Make calls at the master, or with `reads` where the broker is read: perhaps a slave."""
+        return self.cluster.ask(self.broker, calls, self.seconds, reads=reads)
 
-def lowest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the minimum offset of a queue that the route of the topic names.
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return those of the planned topics that the broker has by their routes."""
+        return self._configs(self._memory.planned)
 
-    A broker answers 0 for a topic that it does not have.
-    """
-    return _offset(topic, queue_request(RequestCode.GET_MIN_OFFSET, topic, queue_id))
+    def topic(self, name: str) -> TopicConfig:
+        """Return one topic. Raises TopicNotFoundError."""
+        configs = self._configs([name])
+        if name not in configs:
+            raise self.cluster.not_found(name, self.seconds)
+        return configs[name]
 
+    def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:
+        routes = self.cluster.routes(topics, self.seconds, fresh=fresh)
+        return {
+            topic: route.queues[self.broker]
+            for topic, route in routes.items()
+            if self.broker in route.queues
+        }
 
-def highest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the maximum offset of such a queue: that of the next message."""
-    return _offset(topic, queue_request(RequestCode.GET_MAX_OFFSET, topic, queue_id))
+    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the range of each read queue of the topics."""
+        return self._by_queue(self._bounds(topics))
 
+    def _by_queue(self, bounds: TopicBounds) -> dict[MessageQueue, QueueOffsets]:
+        return {
+            MessageQueue(topic, self.broker, queue_id): has
+            for topic, queues in bounds.items()
+            for queue_id, has in (queues or {}).items()
+        }
 
-def offset_near(topic: str, queue_id: int, time_ms: int) -> ServerCall[int]:
-    """Ask a broker for the offset at a time in epoch milliseconds.
+    def _bounds(self, topics: Collection[str]) -> TopicBounds:
+        """Return the ranges of topics, whose routes are asked for again if they are in doubt."""
+        configs = self._configs(topics)
+        bounds = self._bounds_by({topic: configs.get(topic) for topic in topics})
+        for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
+            self.cluster.forget_topic(topic)
+        new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
+        configs = self._configs(new, fresh=True)
+        if missing := [topic for topic in new if topic not in configs]:
+            raise TransportError(
+                f"the name servers have no route of {missing[0]!r} to the broker {self.broker},"
+                " which has the topic.",
+                remedy="Brokers register every 30 s; if that does not help, see its log.",
+                repeat_is_safe=True,
+            )
+        return bounds | self._bounds_by(configs)
 
-    This is a guess: RocketMQ 4.9 can answer a later offset than that of the first message stored at
-    or after the time, and the last message for a time in the future.
-    """
-    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-    return _offset(topic, queue_request(code, topic, queue_id, timestamp=time_ms))
+    def _bounds_by(
+        self, topics: Mapping[str, TopicConfig | None]
+    ) -> dict[str, dict[int, QueueOffsets] | None]:
+        """Return the range of each read queue, in one flight.
 
+        topics: The settings of the topics in their routes, None for topics without a route.
 
-def _offset(topic: str, request: Frame) -> ServerCall[int]:
-    asked = f"an offset of the topic {topic!r}"
-    return ServerCall(asked, request, lambda answer: int(answer.fields["offset"]))
+        RocketMQ 4.9 does not answer for queues that can only be read: these are asked for singly.
+        """
+        read_only = [
+            (name, queue_id)
+            for name, topic in topics.items()
+            if topic is not None
+            for queue_id in range(topic.write_queues, topic.read_queues)
+        ]
+        calls: list[ServerCall[Any]] = [
+            topic_offsets(name, also=[ResponseCode.TOPIC_NOT_EXIST]) for name in topics
+        ]
+        calls += [end(*queue) for queue in read_only for end in (lowest_offset, highest_offset)]
+        answers = iter(self._ask(calls))
+        bounds: dict[str, dict[int, QueueOffsets] | None] = dict.fromkeys(topics)
+        for name, topic in topics.items():
+            if (answer := next(answers)) is not None:
+                bounds[name] = {
+                    queue_id: QueueOffsets(has.minimum, has.maximum)
+                    for queue_id, has in answer.items()
+                    if topic is None or queue_id < topic.read_queues
+                }
+        for name, queue_id in read_only:
+            has, of_topic = QueueOffsets(next(answers), next(answers)), bounds[name]
+            if of_topic is not None:
+                of_topic[queue_id] = has
+        return bounds
 
+    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
+        """Return the ranges of queues; (0, 0) for those that cannot be read."""
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in queues))
+        return {queue: bounds.get(queue, QueueOffsets(0, 0)) for queue in queues}
 
-def committed(group: str, topic: str, queue_id: int) -> ServerCall[int | None]:
-    """Ask a broker for the committed offset of a group; None if it has none.
+    def committed(
+        self, group: str, topics: Collection[str] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Return the committed offsets of a group, by default in the topics that are read."""
+        return self._committed(group, self.bounds(self._read if topics is None else topics))
 
-    RocketMQ 4 answers 0 for a group without offset in a queue that still begins at 0.
-    """
-    code, own = RequestCode.QUERY_CONSUMER_OFFSET, {"setZeroIfNotFound": "false"}
-    return ServerCall(
-        f"the offset of the group {group!r} in the topic {topic!r}",
-        queue_request(code, topic, queue_id, consumerGroup=group, **own),
-        lambda answer: int(answer.fields["offset"]) if succeeded(answer) else None,
-        has_code(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
-    )
+    def _committed(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
+        offsets = self._ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
+        return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
 
+    def commit(
+        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Commit offsets; return those in these topics. Creates a missing group.
 
-def commit(group: str, topic: str, queue_id: int, offset: int) -> ServerCall[None]:
-    """Commit the offset of a group in a queue, also one below the committed offset.
+        Not atomic: after an error, some queues may have the new offsets.
+        """
+        bounds = self.bounds(dict.fromkeys(queue.topic for queue in offsets) or self._read)
+        if not offsets:  # A pull from the end of a queue needs the group.
+            ends = [(queue.topic, queue.queue_id, has.maximum) for queue, has in bounds.items()]
+            self._ask_with_group(group, [pull(*end, 1, group=group) for end in ends[:1]])
+            return {}
+        before = self._committed(group, bounds)
+        moved = {
+            queue: end
+            for queue, at in offsets.items()
+            if queue in bounds
+            for end in [min(at, bounds[queue].maximum)]
+            if backwards or end > before.get(queue, -1)
+        }
+        # RocketMQ 4.9 can lose commits that are made at the same time as the first in a topic.
+        known = {queue.topic for queue, at in before.items() if at}
+        firsts = {queue.topic: queue for queue in moved if queue.topic not in known}.values()
+        for flight in (firsts, [queue for queue in moved if queue not in firsts]):
+            calls = [commit(group, queue.topic, queue.queue_id, moved[queue]) for queue in flight]
+            self._ask_with_group(group, calls)
+        return before | moved
 
-    Make the first commit of a group in a topic alone: of several at once, RocketMQ 4.9 can lose all
-    but the last one (`ConsumerOffsetManager.commitOffset`).
-    """
-    code, own = RequestCode.UPDATE_CONSUMER_OFFSET, {"commitOffset": offset}
-    return ServerCall(
-        f"to commit an offset of the group {group!r} in the topic {topic!r}",
-        queue_request(code, topic, queue_id, consumerGroup=group, **own),
-        lambda answer: None,
-    )
+    def _ask_with_group(self, group: str, calls: Sequence[ServerCall[_Value]]) -> None:
+        """Make calls, before which the group is created if it is missing.
 
-
-def group_settings() -> ServerCall[dict[str, Any]]:
-    """Ask a broker for the settings of its groups, as they are in `subscriptionGroup.json`."""
-    request = Frame(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-    return ServerCall("the consumer groups", request, table_of)
-
-
-def group_topics(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the topics in which a group has offsets."""
-    return ServerCall(
-        f"the progress of the group {group!r}",
-        Frame(RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}),
-        lambda answer: sorted(
-            {str(json.loads(queue)["topic"]) for queue in table_of(answer).get("offsetTable") or ()}
-        ),
-    )
-
-
-def members(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the ids of the live members of a group."""
-    return ServerCall(
-        f"the members of the group {group!r}",
-        Frame(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
-        lambda answer: sorted(table_of(answer)["consumerIdList"]) if succeeded(answer) else [],
-        lambda answer: succeeded(answer) or _NO_MEMBER in answer.remark,
-    )
+        This needs the right to administer. Without the topic of its retries, tools do not list it.
+        """
+        try:
+            self._ask(calls)
+        except GroupNotFoundError:
+            self._ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])
+            self._ask(calls)

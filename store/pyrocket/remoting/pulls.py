@@ -6,17 +6,16 @@ time. A window whose answer ends early is continued by another pull. Source:
 `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
 
-import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
+from pyrocket.base.clock import Pauses
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
-from pyrocket.remoting.codes import ResponseCode
+from pyrocket.remoting.calls import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
-from pyrocket.remoting.frames import Frame
-from pyrocket.remoting.messages import READER_GROUP, PullAnswer, pull, pull_place
-from pyrocket.values.message import QueueRange
+from pyrocket.remoting.requests import READER_GROUP, PullAnswer, pull, pull_place
+from pyrocket.values.message import MessageQueue, QueueRange
 
 IN_FLIGHT = 16
 """How many pulls are under way: fewer leave the broker idle while a client decodes."""
@@ -55,9 +54,7 @@ class Window:
         at: Where the next pull begins: all messages before it were examined.
         records: The records of the answers. The last answer may have records from `end` on.
         is_asked: Whether a pull is under way.
-        is_held: Whether it goes on only after the windows before it.
-        stalled_at: When the last pull made no progress, on the monotonic clock; 0 if it did.
-        pause_s: The next pause without progress, in seconds.
+        is_held: Whether a pull made no progress, so that it goes on after the windows before it.
     """
 
     start: int
@@ -66,8 +63,6 @@ class Window:
     records: list[memoryview] = field(default_factory=list)
     is_asked: bool = False
     is_held: bool = False
-    stalled_at: float = 0.0
-    pause_s: float = _FIRST_PAUSE_S
 
     @property
     def is_done(self) -> bool:
@@ -92,6 +87,17 @@ def windows(
         yield from _Reader(server, connection, part, settings).read()
 
 
+def out_of_range(
+    queue: MessageQueue, minimum: int, maximum: int, wanted: object
+) -> OffsetOutOfRangeError:
+    """Return the error for messages outside of the range that a queue has now."""
+    return OffsetOutOfRangeError(
+        f"{queue} of the broker {queue.broker} has the messages [{minimum}, {maximum});"
+        f" {wanted} was requested.",
+        remedy="The messages have expired, or the broker has lost them.",
+    )
+
+
 class _Reader:
     """Reads one range over one connection."""
 
@@ -106,8 +112,9 @@ class _Reader:
         self._queue, self._settings = part.queue, settings
         self._next, self._end = part.start, part.end
         self._open: deque[Window] = deque()
-        self._held_bytes = 0
         self._asked: dict[int, Window] = {}
+        self._held_bytes = 0
+        self._pauses: Pauses | None = None
         topic, _, queue_id = part.queue
         self._call = pull(topic, queue_id, 0, 0, group=settings.group, tags=settings.tags)
 
@@ -134,73 +141,64 @@ class _Reader:
 
     def _send(self) -> None:
         """Go on with the windows that may go on, and open new ones if half of them are done."""
-        has_room = self._held_bytes < _HELD_BYTES
-        most = self._settings.in_flight
+        has_room, most = self._held_bytes < _HELD_BYTES, self._settings.in_flight
         if 2 * len(self._open) <= most and (has_room or not self._open):
             while len(self._open) < most and self._next < self._end:
                 end = min(self._next + _WINDOW, self._end)
                 self._open.append(Window(self._next, end, self._next))
                 self._next = end
-        self._pull(
-            [
-                window
-                for window in self._open
-                if not (window.is_asked or window.is_done) and (has_room or window is self._open[0])
-            ]
-        )
-
-    def _pull(self, wanted: list[Window]) -> None:
-        """Send a pull for each of the windows."""
+        wanted = [
+            row
+            for row in self._open
+            if not (row.is_asked or row.is_done)
+            and (row is self._open[0] or (has_room and not row.is_held))
+        ]
         if not wanted:
             return
-        code, fields, *_ = self._call.request
+        request = self._call.request
         requests = [
-            Frame(code, {**fields, **pull_place(window.at, window.end - window.at)})
-            for window in wanted
+            request._replace(fields={**request.fields, **pull_place(row.at, row.end - row.at)})
+            for row in wanted
         ]
         numbers = self._connection.send(requests, self._settings.seconds)
-        for number, window in zip(numbers, wanted, strict=True):
-            self._asked[number] = window
-            window.is_asked = True
+        self._asked.update(zip(numbers, wanted, strict=True))
+        for row in wanted:
+            row.is_asked = True
 
     def _take(self, window: Window, answer: PullAnswer) -> None:
         """Take the messages of an answer."""
         self._server.suggested_id = answer.suggested_id
         if answer.suggested_id in self._server.slaves:
             self._end = self._next
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED and window is self._open[0]:
-            raise OffsetOutOfRangeError(
-                f"{self._queue} of the broker {self._queue.broker} has the messages"
-                f" [{answer.minimum}, {answer.maximum}); {window.at} was requested.",
-                remedy="The messages have expired, or the broker has lost them.",
-            )
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED or answer.next_offset <= window.at:
+        has_moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
+        if has_moved and window is self._open[0]:
+            raise out_of_range(self._queue, answer.minimum, answer.maximum, window.at)
+        if has_moved or answer.next_offset <= window.at:
             self._wait(window, f"the queue has [{answer.minimum}, {answer.maximum})")
             return
         if answer.code == ResponseCode.SUCCESS:
             window.records.append(answer.records)
             self._held_bytes += len(answer.records)
-        window.at, window.stalled_at, window.pause_s = answer.next_offset, 0.0, _FIRST_PAUSE_S
+        window.at = answer.next_offset
+        if window is self._open[0]:
+            self._pauses = None
 
     def _wait(self, window: Window, reason: str) -> None:
-        """Pause before the same pull is repeated; raise TransportError if it has stalled.
+        """Pause before the first window is pulled again; raise TransportError if it has stalled.
 
-        A window that is not the first one waits until it is: what is wrong with it is reported
-        after the messages before it.
+        What is wrong with another window is reported after the messages before it.
         """
+        window.is_held = True
         if window is not self._open[0]:
-            window.is_held = True
             return
-        now = time.monotonic()
-        window.stalled_at = window.stalled_at or now
-        if now - window.stalled_at >= self._settings.seconds:
+        seconds = self._settings.seconds
+        self._pauses = self._pauses or Pauses(seconds, first=_FIRST_PAUSE_S, last=_LAST_PAUSE_S)
+        if not self._pauses.wait():
             raise TransportError(
                 f"{self._connection.place} has not answered with the message {window.at} of"
-                f" {self._queue} for {self._settings.seconds:g} s: {reason}.",
+                f" {self._queue} for {seconds:g} s: {reason}.",
                 remedy="A slave that is behind or has `slaveReadEnable=false`, and storage in tiers"
                 " that fails, answer so; see the log of the broker.",
                 repeat_is_safe=True,
                 code="PULL_STALLED",
             )
-        time.sleep(window.pause_s)
-        window.pause_s = min(2 * window.pause_s, _LAST_PAUSE_S)

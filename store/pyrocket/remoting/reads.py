@@ -1,18 +1,73 @@
-"""Reads planned ranges at a broker or at its slaves, and resumes after lost connections."""
+"""Reads planned ranges as slices, at brokers or their slaves; resumes after lost connections."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
-from pyrocket.errors import OffsetOutOfRangeError, TransportError
-from pyrocket.filters.message_filter import MessageFilter, ScanTally
+import numpy as np
+
+from pyrocket.base.clock import Pauses
+from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
+from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.remoting.cluster import RocketMQCluster
-from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.records import read_range
-from pyrocket.values.message import QueueOffsets, QueueRange
+from pyrocket.remoting.calls import Ask, ResponseCode
+from pyrocket.remoting.cluster import LAST_PAUSE_S, RocketMQCluster
+from pyrocket.remoting.connection import ConnectionPool
+from pyrocket.remoting.pulls import PullSettings, Window, windows
+from pyrocket.remoting.records import record_fields, selected
+from pyrocket.remoting.requests import pull
+from pyrocket.values.message import QueueRange
 
-_PAUSE_S = 0.2
+_SLICE_BYTES = 1 << 20
+"""Windows are joined to slices of this size, because each slice has a fixed cost."""
+
+_TOGETHER_BYTES = 8 << 20
+"""Larger ranges are read one after the other."""
+
+
+def read_range(
+    server: ConnectionPool,
+    part: QueueRange,
+    settings: PullSettings,
+    *,
+    where: MessageFilter = EVERYTHING,
+    tally: ScanTally | None = None,
+) -> Iterator[RecordSlice]:
+    """Yield the messages of a range that match `where`, in order, in slices of about 1 MiB.
+
+    tally: Counts the messages that were examined before each slice, so that a caller can resume
+        after a TransportError. Messages that the queue does not have, for example after a
+        compaction, count as examined.
+
+    Raises the errors of `windows`, RecordDamagedError, UnsupportedError (UNSUPPORTED_RECORD).
+    """
+    tally = tally or ScanTally()
+    with closing(windows(server, part, settings)) as parts:
+        for joined in _joined(parts):
+            examined = joined[-1].end - joined[0].start
+            fields = selected(record_fields(part.queue, joined), where, tally, examined)
+            if len(fields):
+                yield RecordSlice(part.queue, fields)
+
+
+def _joined(parts: Iterable[Window]) -> Iterator[list[Window]]:
+    """Yield consecutive windows that have about `_SLICE_BYTES` together; all before an error."""
+    joined, size, failure = list[Window](), 0, None
+    try:
+        for window in parts:
+            joined.append(window)
+            size += sum(map(len, window.records))
+            if size >= _SLICE_BYTES:
+                yield joined
+                joined, size = [], 0
+    except PyrocketError as error:
+        failure = error
+    if joined:
+        yield joined
+    if failure is not None:
+        raise failure
 
 
 def read_anywhere(
@@ -23,11 +78,11 @@ def read_anywhere(
     where: MessageFilter,
     tally: ScanTally,
 ) -> Iterator[RecordSlice]:
-    """Yield the messages of a range that match `where`.
+    """Yield the messages of a range that match `where`, from the master or its slaves.
 
     Raises TransportError after `seconds` without progress, and the errors of `read_range`.
     """
-    broker, end = left.queue.broker, time.monotonic() + seconds
+    broker, pauses = left.queue.broker, Pauses(seconds, last=LAST_PAUSE_S)
     while left.rows:
         before, pool = tally.entries, None
         try:
@@ -38,19 +93,43 @@ def read_anywhere(
             cluster.lost(broker, reads=True)
             at_slave = pool is not None and pool.broker_id
             is_final = error.code != TransportError.default_code and not at_slave
-            if tally.entries == before and (is_final or time.monotonic() > end):
+            if tally.entries == before and (is_final or not pauses.wait()):
                 raise
-            time.sleep(_PAUSE_S)
         if tally.entries > before:
             left = replace(left, start=left.start + tally.entries - before)
-            end = time.monotonic() + seconds
+            pauses = Pauses(seconds, last=LAST_PAUSE_S)
 
 
-def check_range(each: QueueRange, has: QueueOffsets) -> None:
-    """Raise OffsetOutOfRangeError: a pull after the end would wait for messages."""
-    if each.rows and not has.minimum <= each.start <= each.end <= has.maximum:
-        raise OffsetOutOfRangeError(
-            f"{each.queue} of the broker {each.queue.broker} has the messages"
-            f" [{has.minimum}, {has.maximum}); [{each.start}, {each.end}) was requested.",
-            remedy="The messages have expired, or the broker has lost them.",
-        )
+def read_together(
+    ranges: Sequence[QueueRange],
+    ask: Ask,
+    settings: PullSettings,
+    where: MessageFilter,
+    tally: ScanTally,
+) -> RecordSlice | None:
+    """Return the messages of small ranges of one topic that match `where`, in this order.
+
+    Each flight pulls from all queues that are not done. Returns None if the ranges are too large
+    together, or if a queue makes no progress or no longer has the messages.
+
+    Raises RecordDamagedError, UnsupportedError, and the errors of `ask`.
+    """
+    parts = [Window(span.start, span.end, span.start) for span in ranges]
+    size = 0
+    while left := [(*pair,) for pair in zip(ranges, parts, strict=True) if not pair[1].is_done]:
+        pulled = partial(pull, group=settings.group, tags=settings.tags)
+        answers = ask([pulled(*span.queue[::2], row.at, row.end - row.at) for span, row in left])
+        for (_, row), answer in zip(left, answers, strict=True):
+            has_moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
+            if has_moved or not row.at < answer.next_offset <= answer.maximum:
+                return None
+            row.records.append(answer.records)
+            row.at = answer.next_offset
+            size += len(answer.records)
+        if size > _TOGETHER_BYTES:
+            return None
+    queue, ids = ranges[0].queue, [span.queue.queue_id for span in ranges]
+    fields = record_fields(queue, parts, ids)
+    fields = selected(fields, where, tally, sum(span.rows for span in ranges))
+    several = queue._replace(queue_id=SEVERAL_QUEUES)
+    return RecordSlice(several, fields, order=np.arange(len(fields)))

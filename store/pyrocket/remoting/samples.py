@@ -1,164 +1,148 @@
-"""Samples of queues: the last messages before an offset.
+"""Single messages of queues, which give marks of the log, sizes of messages, and times."""
 
-They give the mark of the log, and the mean size of messages. A sample is a function of the queue
-and the offset alone, so that a plan that is repeated later has the same sizes.
-"""
-
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
-from pyrocket.remoting.calls import Ask
-from pyrocket.remoting.messages import PullAnswer, pull
-from pyrocket.remoting.offsets import offset_near
-from pyrocket.values.message import LogMark, MessageQueue, QueueOffsets
+from pyrocket.remoting.offsets import QueuePlace, Sample, TopicsOfBroker
+from pyrocket.remoting.records import records_of
+from pyrocket.remoting.requests import PullAnswer, message_at, offset_near, pull
+from pyrocket.values.message import ByteSpan, LogMark, MessageQueue, QueueRange
 
 _MESSAGES = 8
-_NO_BYTES = 1
 _KEPT = 10_000
+_NONE: Sample = 1, None
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The last messages before an offset: their mean size, and the mark of the newest one."""
+class SampledOffsets(TopicsOfBroker):
+    """Calls one broker, and remembers samples of its queues.
 
-    mean_bytes: int = _NO_BYTES
-    mark: LogMark | None = None
+    A sample is a function of the queue and the offset alone, so that a plan that is repeated later
+    has the same sizes.
+    """
 
+    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
+        """Return the mark of the newest message before these offsets; None if there is none."""
+        marks = self._marks([(queue, at) for queue, at in offsets.items() if at > 0]).values()
+        return max(marks, key=lambda mark: mark.log_offset, default=None)
 
-class Samples:
-    """The samples of the queues of a broker; those of the last offsets are remembered."""
+    def _marks(self, places: Collection[QueuePlace]) -> dict[MessageQueue, LogMark]:
+        samples = self._before(places).items()
+        return {queue: mark for (queue, _), (_, mark) in samples if mark is not None}
 
-    def __init__(self, group: str) -> None:
-        """Pull in the name of this group."""
-        self._group = group
-        self._known: dict[tuple[MessageQueue, int], Sample] = {}
+    def holds(self, mark: LogMark) -> bool | None:
+        """Return whether the log has the marked message: not if it only has older ones.
 
-    def before(
-        self, offsets: Collection[tuple[MessageQueue, int]], ask: Ask
-    ) -> dict[tuple[MessageQueue, int], Sample]:
+        None if it may have expired.
+        """
+        topics = self._memory.planned
+        (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
+        if record is not None and _mark_of(record) == mark:
+            return True
+        bounds = self.bounds(topics).items()
+        oldest = [(queue, has.minimum) for queue, has in bounds if has.minimum < has.maximum]
+        places = [row.physical_offset for row in self._records_at(oldest) if row is not None]
+        return False if min(places, default=mark.log_offset + 1) <= mark.log_offset else None
+
+    def refilled(
+        self, offsets: Mapping[MessageQueue, int], mark: LogMark
+    ) -> dict[MessageQueue, int]:
+        """Return queues with messages newer than the mark before these offsets, and the first."""
+        bounds = self.queue_bounds(offsets).items()
+        inside = [queue for queue, has in bounds if has.minimum < offsets[queue] <= has.maximum]
+        marks = self._marks([(queue, offsets[queue]) for queue in inside])
+        newer = [queue for queue, last in marks.items() if last.log_offset > mark.log_offset]
+        return self.offsets_at(dict.fromkeys(newer, mark.store_timestamp + 1))
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
+        """Return estimates, with places as if the log had one range after the other."""
+        means = self._mean_bytes(ranges)
+        counts = [part.rows * mean for part, mean in zip(ranges, means, strict=True)]
+        spans = zip(counts, accumulate(counts), strict=True)
+        return [ByteSpan(end - count, end, count) for count, end in spans]
+
+    def split_at_bytes(
+        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
+    ) -> list[list[tuple[int, int]]]:
+        """Split ranges as if all messages of a range had its mean size."""
+        means = self._mean_bytes([part for part, _ in splits])
+        return [
+            [
+                (part.start + rows, rows * mean)
+                for rows in (min(at // mean, part.rows) for at in marks)
+            ]
+            for (part, marks), mean in zip(splits, means, strict=True)
+        ]
+
+    def _mean_bytes(self, ranges: Collection[QueueRange]) -> list[int]:
+        """Return the mean size of the last messages of each range."""
+        samples = self._before([(part.queue, part.end) for part in ranges if part.rows > 0])
+        return [samples.get((part.queue, part.end), _NONE)[0] for part in ranges]
+
+    def _before(self, places: Collection[QueuePlace]) -> dict[QueuePlace, Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
-        known = self._known
-        starts = {(queue, end): max(end - _MESSAGES, 0) for queue, end in offsets}
-        wanted = [key for key in starts if key not in known]
-        while wanted:
+        known = self._memory.samples
+        starts = {place: max(place[1] - _MESSAGES, 0) for place in places if place not in known}
+        while starts:
             calls = [
                 pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
-                for queue, end in wanted
-                for start in [starts[queue, end]]
+                for (queue, end), start in starts.items()
             ]
-            answers = dict(zip(wanted, ask(calls), strict=True))
-            wanted = []
-            for key, answer in answers.items():
-                if starts[key] < answer.minimum < key[1]:
-                    starts[key] = answer.minimum
-                    wanted.append(key)
+            expired: dict[QueuePlace, int] = {}
+            for (place, start), answer in zip(starts.items(), self._ask(calls), strict=True):
+                if start < answer.minimum < place[1]:
+                    expired[place] = answer.minimum
                 else:
-                    known[key] = _sample(answer, key[1])
-        samples = {key: known[key] for key in offsets}
+                    known[place] = _sample(answer, place[1])
+            starts = expired
+        samples = {place: known[place] for place in places}
         if len(known) > _KEPT:
-            self._known = dict(samples)
+            self._memory.samples = dict(samples)
         return samples
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return the first offset of each queue stored at or after its time, or the end.
+
+        The answer of a broker is a guess, see `offset_near`. Brackets the offset with single
+        messages, first at the guess and beside it: one flight for each step, for all queues.
+        """
+        bounds = self.queue_bounds(times_ms)
+        low = {queue: has.minimum for queue, has in bounds.items()}
+        high = {queue: has.maximum for queue, has in bounds.items()}
+        filled = [queue for queue in times_ms if low[queue] < high[queue]]
+        near = [offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled]
+        at, is_guess = dict(zip(filled, self._ask(near), strict=True)), True
+        while left := [queue for queue in at if low[queue] < high[queue]]:
+            places = [(queue, min(max(at[queue], low[queue]), high[queue] - 1)) for queue in left]
+            for (queue, place), row in zip(places, self._records_at(places), strict=True):
+                if row is not None and row.store_timestamp < times_ms[queue]:
+                    low[queue] = at[queue] = min(row.queue_offset + 1, high[queue])
+                else:
+                    high[queue], at[queue] = place, place - 1
+                if not is_guess:
+                    at[queue] = (low[queue] + high[queue]) // 2
+            is_guess = False
+        return low
+
+    def _records_at(self, places: Collection[QueuePlace]) -> list[Record | None]:
+        """Return the records at offsets of queues; None if there is none."""
+        group = self._group
+        calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
+        return [next(iter(records_of(answer.records)), None) for answer in self._ask(calls)]
 
 
 def _sample(answer: PullAnswer, end: int) -> Sample:
     """Return the sample in an answer, which is without records if they have expired."""
     starts, reached = follow(answer.records, 0)
-    if not starts:
-        return Sample()
-    last = slice(starts[-1], reached)
-    for start, until in zip(reversed(starts), reversed([*starts[1:], reached]), strict=True):
-        last = slice(start, until)
-        if decode_record(bytes(answer.records[last])).queue_offset < end:
-            break
-    return Sample(max(reached // len(starts), _NO_BYTES), mark_of(bytes(answer.records[last])))
+    for start, until in reversed([*pairwise([*starts, reached])]):
+        record = bytes(answer.records[start:until])
+        if decode_record(record).queue_offset < end:
+            return reached // len(starts), _mark_of(record)
+    return _NONE
 
 
-def mark_of(record: bytes) -> LogMark:
-    """Return the mark of a record."""
+def _mark_of(record: bytes) -> LogMark:
     decoded = decode_record(record)
     return LogMark(decoded.physical_offset, decoded.store_timestamp, crc32(record[:HEADER_BYTES]))
-
-
-def first_since(
-    times_ms: Mapping[MessageQueue, int],
-    bounds: Mapping[MessageQueue, QueueOffsets],
-    ask: Ask,
-    group: str,
-) -> dict[MessageQueue, int]:
-    """Return the first offset of each queue stored at or after its time, or the end.
-
-    The answer of a broker is a guess, see `offset_near`. Brackets the offset with single messages,
-    first at the guess and before it: one flight for each step, for all queues.
-    """
-    low = {queue: bounds[queue].minimum for queue in times_ms}
-    high = {queue: bounds[queue].maximum for queue in times_ms}
-    filled = [queue for queue in times_ms if low[queue] < high[queue]]
-    guesses = ask([offset_near(queue.topic, queue.queue_id, times_ms[queue]) for queue in filled])
-    at = {
-        queue: min(max(guess, low[queue]), high[queue] - 1)
-        for queue, guess in zip(filled, guesses, strict=True)
-    }
-    beside = set(at)
-    while wanted := [queue for queue in at if low[queue] < high[queue]]:
-        records = records_at([(queue, at[queue]) for queue in wanted], ask, group)
-        for queue, record in zip(wanted, records, strict=True):
-            if record is not None and record.store_timestamp < times_ms[queue]:
-                low[queue] = min(record.queue_offset + 1, high[queue])
-                near = low[queue]
-            else:
-                high[queue] = at[queue]
-                near = high[queue] - 1
-            middle = (low[queue] + high[queue]) // 2
-            is_near = queue in beside and low[queue] <= near < high[queue]
-            at[queue] = near if is_near else middle
-            beside.discard(queue)
-    return low
-
-
-def holds(
-    mark: LogMark, bounds: Mapping[MessageQueue, QueueOffsets], ask: Ask, group: str
-) -> bool | None:
-    """Return whether a log that lacks a marked message has lost it: False, or None if unknown."""
-    filled = [(queue, has.minimum) for queue, has in bounds.items() if has.minimum < has.maximum]
-    oldest = records_at(filled, ask, group)
-    is_lost = any(row is not None and row.physical_offset <= mark.log_offset for row in oldest)
-    return False if is_lost else None
-
-
-def filled_again(
-    offsets: Mapping[MessageQueue, int],
-    bounds: Mapping[MessageQueue, QueueOffsets],
-    mark: LogMark,
-    ask: Ask,
-    group: str,
-) -> list[MessageQueue]:
-    """Return the queues whose last message before an offset is newer than the newest mark."""
-    places = [
-        (queue, at)
-        for queue, at in offsets.items()
-        if bounds[queue].minimum < at <= bounds[queue].maximum
-    ]
-    samples = Samples(group).before(places, ask).items()
-    return [
-        queue
-        for (queue, _), sample in samples
-        if sample.mark is not None and sample.mark.log_offset > mark.log_offset
-    ]
-
-
-def records_at(
-    places: Collection[tuple[MessageQueue, int]], ask: Ask, group: str
-) -> list[Record | None]:
-    """Return the records at offsets of queues; None if there is none."""
-    calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
-    return [next(iter(records_of(answer.records)), None) for answer in ask(calls)]
-
-
-def records_of(data: bytes | memoryview) -> list[Record]:
-    """Return records that are one after the other."""
-    starts, reached = follow(memoryview(data), 0)
-    return [decode_record(bytes(data[start:end])) for start, end in pairwise([*starts, reached])]

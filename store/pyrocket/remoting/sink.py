@@ -2,7 +2,6 @@
 
 import logging
 import random
-import time
 from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pyrocket.base.clock import system_clock
+from pyrocket.base.clock import Pauses, system_clock
 from pyrocket.engine.message_encoder import by_topic, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,
@@ -25,9 +24,9 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
-from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
-from pyrocket.remoting.codes import error_of
-from pyrocket.remoting.messages import version_of
+from pyrocket.remoting.calls import error_of
+from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
+from pyrocket.remoting.requests import version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 _FIND_S = 1.0
 """How long a broker is looked for before its rows are sent to others."""
 
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 1.0
 _FIRST_WITH_TIMERS = 413
 """RocketMQ 5.0.0 in `MQVersion`."""
 
@@ -75,6 +73,7 @@ class RocketMQSink:
         self._cluster, self._topics = cluster, topics
         self._broker, self._seconds = broker, seconds
         self._known: dict[str, list[MessageQueue]] = {}
+        self._with_timers: set[str] = set()
         self._status = SendStatus.SEND_OK
 
     def within(self, seconds: float) -> "Self":
@@ -110,12 +109,12 @@ class RocketMQSink:
         A queue id is the position among the queues of all brokers, by broker and id.
         """
         columns = check_send_batch(batch)
+        parts = by_topic(batch, topic) if len(columns) else []
         if columns.delay is not None or columns.deliver_at is not None:
-            self._check_timers()
-        if not len(columns):
+            self._check_timers({name for name, _ in parts} or {topic or "", *self._topics})
+        if not parts:
             return AppendResult(0, 0, 0)
         first = random.randrange(1024) if first_queue is None else first_queue
-        parts = by_topic(batch, topic)
         topics = batch.column("topic") if topic is None else None
         ids = message_ids(repeat_id or uuid4().hex, columns, topics)
         waiting: _Waiting = {}
@@ -162,17 +161,19 @@ class RocketMQSink:
             self._known[topic] = queues
         return self._known[topic]
 
-    def _check_timers(self) -> None:
-        """Raise UnsupportedError if the brokers have no due times, as RocketMQ 4."""
-        name = self._broker or self._cluster.first_broker(self._seconds)
-        (version,) = self._cluster.ask(name, [version_of()], self._seconds)
-        if version < _FIRST_WITH_TIMERS:
-            raise UnsupportedError(
-                f"the broker {name} has RocketMQ 4, which has no columns delay and"
-                " deliverTimestamp.",
-                remedy="Use the column delayLevel, or RocketMQ 5.",
-                code="UNSUPPORTED_DELAY",
-            )
+    def _check_timers(self, topics: set[str]) -> None:
+        """Raise UnsupportedError if a broker of the topics has no due times, as RocketMQ 4."""
+        brokers = {queue.broker for topic in topics if topic for queue in self._queues(topic)}
+        brokers = brokers or {self._broker or self._cluster.first_broker(self._seconds)}
+        for name in sorted(brokers - self._with_timers):
+            (version,) = self._cluster.ask(name, [version_of()], self._seconds)
+            if version < _FIRST_WITH_TIMERS:
+                raise UnsupportedError(
+                    f"the broker {name} has RocketMQ 4: no columns delay and deliverTimestamp.",
+                    remedy="Use the column delayLevel, or RocketMQ 5.",
+                    code="UNSUPPORTED_DELAY",
+                )
+            self._with_timers.add(name)
 
     def _send(self, waiting: _Waiting) -> None:
         """Send all rows, one request at a time to each queue, so that a queue keeps their order.
@@ -180,37 +181,36 @@ class RocketMQSink:
         Rows that failed are sent again; if they do not have to stay in their queue, to another
         broker. Raises the error of rows that fail until `seconds` have passed.
         """
-        end, pause = 0.0, _FIRST_PAUSE_S
+        pauses: Pauses | None = None
         while waiting:
             failed = self._flight({queue: rows[0] for queue, rows in waiting.items()})
-            for queue in [queue for queue in waiting if queue not in failed]:
+            for queue in waiting.keys() - failed.keys():
                 waiting[queue].popleft()
-                if not waiting[queue]:
-                    del waiting[queue]
-            if not failed:
-                end, pause = 0.0, _FIRST_PAUSE_S
-                continue
-            end = end or time.monotonic() + self._seconds
+            waiting = {queue: rows for queue, rows in waiting.items() if rows}
+            pauses = (pauses or Pauses(self._seconds, last=LAST_PAUSE_S)) if failed else None
             for queue, error in failed.items():
-                if time.monotonic() + pause > end or not isinstance(error, _PASSING):
-                    self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
-                    raise _in_part(error)
+                if not isinstance(error, _PASSING):
+                    raise self._final(queue, error)
+            if pauses is not None and not pauses.wait():
+                raise self._final(*next(iter(failed.items())))
             self._move(waiting, failed)
-            time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_S)
+
+    def _final(self, queue: MessageQueue, error: PyrocketError) -> PyrocketError:
+        """Return the error of a broker, which is not one about rows of which none were sent."""
+        self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
+        if not isinstance(error, InvalidInputError):
+            return error
+        message = f"{error.message} Other rows may be stored."
+        return StoreUnavailableError(message, remedy=error.remedy, code=error.code)
 
     def _move(self, waiting: _Waiting, failed: _Failed) -> None:
         """Move the free rows of failed queues to queues of brokers that have not failed."""
         brokers = {queue.broker for queue in failed}
         for queue in failed:
             others = [other for other in self._queues(queue.topic) if other.broker not in brokers]
-            rows = waiting.pop(queue)
-            bound = deque(row for row in rows if not (row.is_free and others))
-            if bound:
-                waiting[queue] = bound
-            for row in rows if others else ():
-                if row.is_free:
-                    waiting.setdefault(random.choice(others), deque()).append(row)
+            for row in waiting.pop(queue):
+                to = random.choice(others) if row.is_free and others else queue
+                waiting.setdefault(to, deque()).append(row)
 
     def _flight(self, first: Mapping[MessageQueue, OutgoingRows]) -> _Failed:
         """Send rows to queues, all at once, and return the errors of those that failed."""
@@ -249,11 +249,3 @@ class RocketMQSink:
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
-
-
-def _in_part(error: PyrocketError) -> PyrocketError:
-    """Return the error of a broker, which is not one about rows of which none were sent."""
-    if not isinstance(error, InvalidInputError):
-        return error
-    message = f"{error.message} Other rows may be stored."
-    return StoreUnavailableError(message, remedy=error.remedy, code=error.code)

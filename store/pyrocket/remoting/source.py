@@ -3,109 +3,38 @@
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
 
 from pyrocket.base.clock import system_clock
 from pyrocket.errors import TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.remoting.bounds import topic_bounds
-from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.cluster import ATTEMPT_S, RocketMQCluster
+from pyrocket.remoting.cluster import ATTEMPT_S
 from pyrocket.remoting.connection import CONNECT_S
-from pyrocket.remoting.groups import commit_offsets, committed_offsets, create_if_missing
-from pyrocket.remoting.joined import read_together
 from pyrocket.remoting.lookups import locate, slices_at
-from pyrocket.remoting.messages import READER_GROUP, message_at
-from pyrocket.remoting.pulls import PullSettings
-from pyrocket.remoting.reads import check_range, read_anywhere
-from pyrocket.remoting.samples import Samples, filled_again, first_since, holds, mark_of
-from pyrocket.values.admin import TopicConfig
+from pyrocket.remoting.offsets import NO_LOOK
+from pyrocket.remoting.pulls import PullSettings, out_of_range
+from pyrocket.remoting.reads import read_anywhere, read_together
+from pyrocket.remoting.samples import SampledOffsets
 from pyrocket.values.lookup import LookupRequest, LookupResult, MessageLocations
-from pyrocket.values.message import (
-    ByteSpan,
-    LogMark,
-    MessageQueue,
-    QueueOffsets,
-    QueueRange,
-    SourceIdentity,
-)
+from pyrocket.values.message import MessageQueue, QueueOffsets, QueueRange, SourceIdentity
 from pyrocket.values.source import ReadPlan
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 IDLE_S = 0.1
 """The least time between two looks for new messages while a query is idle."""
 
-_Value = TypeVar("_Value")
-_TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
 
+class RocketMQSource(SampledOffsets):
+    """Reads topics at one broker. Safe to share between threads."""
 
-@dataclass(frozen=True)
-class _Look:
-    """The ranges of the queues of some topics; `at` is on the monotonic clock."""
-
-    bounds: _TopicBounds
-    at: float = field(default_factory=time.monotonic)
-
-
-@dataclass
-class _Memory:
-    """What a source remembers.
-
-    Attributes:
-        planned: The topics of the last plan.
-        look: The last look for new messages, until a plan uses it.
-        samples: The samples of queues.
-    """
-
-    samples: Samples
-    planned: tuple[str, ...] = ()
-    look: _Look | None = None
-
-
-class RocketMQSource:
-    """Reads topics at one broker, and commits for consumer groups. Safe to share between threads.
-
-    Whether a topic is gone is only what the broker says: a route may be missing for other reasons.
-    """
-
-    def __init__(
-        self,
-        cluster: RocketMQCluster,
-        broker: str,
-        topics: Collection[str],
-        seconds: float = 30.0,
-        group: str = "",
-    ) -> None:
-        """Read `topics`, by default as READER_GROUP; `seconds` is the deadline of a call."""
-        self.cluster, self.broker, self.seconds = cluster, broker, seconds
-        self._group = group or READER_GROUP
-        self._read, self._memory = tuple(topics), _Memory(Samples(self._group))
-
-    def limited(self, seconds: float) -> "Self":
-        """Return a source that shares everything with this one, and has another deadline."""
-        limited = copy(self)
-        limited.seconds = seconds
-        return limited
-
-    def _ask(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
-        return self.cluster.ask(self.broker, calls, self.seconds)
-
-    def _ask_any(self, calls: Sequence[ServerCall[_Value]]) -> list[_Value]:
-        """Ask where the broker is read: perhaps a slave."""
-        return self.cluster.ask(self.broker, calls, self.seconds, reads=True)
-
-    # The store and its topics
+    @property
+    def store_id(self) -> str:
+        """The name of the cluster as the id of the store: a broker has no other one."""
+        return f"rocketmq:{self.cluster.broker(self.broker, self.seconds).cluster}"
 
     def identities(self) -> dict[str, SourceIdentity]:
-        """Return the name of the cluster as the id of the store: a broker has no other one."""
-        cluster = self.cluster.broker(self.broker, self.seconds).cluster
-        return {self.broker: SourceIdentity(store=f"rocketmq:{cluster}", epoch=0)}
+        """Return the id of the store."""
+        return {self.broker: SourceIdentity(store=self.store_id, epoch=0)}
 
     def now_ms(self) -> int:
         """Return the time of this machine."""
@@ -126,80 +55,14 @@ class RocketMQSource:
         pauses.
         """
         memory = self._memory
-        if memory.look is not None:
-            time.sleep(max(memory.look.at + IDLE_S - time.monotonic(), 0))
-        memory.look = look = _Look(self._bounds(memory.planned or self._read))
-        return tuple(
-            (topic, *map(tuple, (has or {}).items())) for topic, has in look.bounds.items()
-        )
+        time.sleep(max(memory.look[0] + IDLE_S - time.monotonic(), 0))
+        look = self._bounds(memory.planned)
+        memory.look = time.monotonic(), look
+        return tuple((topic, *map(tuple, (has or {}).items())) for topic, has in look.items())
 
     def wait_for_change(self, version: Hashable, seconds: float) -> bool:
         """Return False immediately: `version` waits."""
         return False
-
-    def plan(self, topics: Collection[str]) -> ReadPlan:
-        """Return what a micro-batch needs: one flight, or none after `version`."""
-        memory, wanted = self._memory, tuple(dict.fromkeys((*self._read, *topics)))
-        look, memory.look = memory.look, None
-        is_new = look is not None and look.bounds.keys() >= {*wanted}
-        if look is None or not is_new or time.monotonic() - look.at > IDLE_S:
-            look = _Look(self._bounds(wanted))
-        memory.planned = wanted
-        configs = self._configs(wanted)
-        store = self.identities()[self.broker].store
-        pool = self.cluster.pool(self.broker, self.seconds)
-        return ReadPlan(
-            broker=self.broker,
-            store=store,
-            epoch=0,
-            run=f"{pool.address} {pool.lost}",
-            topics=[configs[topic] for topic, has in look.bounds.items() if has is not None],
-            bounds=_by_queue(self.broker, look.bounds),
-        )
-
-    def topics(self) -> dict[str, TopicConfig]:
-        """Return those of the read topics that the broker has by their routes."""
-        return self._configs((*self._read, *self._memory.planned))
-
-    def topic(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError."""
-        configs = self._configs([name])
-        if name not in configs:
-            raise self.cluster.not_found(name, self.seconds)
-        return configs[name]
-
-    def _configs(self, topics: Collection[str], *, fresh: bool = False) -> dict[str, TopicConfig]:
-        routes = self.cluster.routes(topics, self.seconds, fresh=fresh)
-        return {
-            topic: route.queues[self.broker]
-            for topic, route in routes.items()
-            if self.broker in route.queues
-        }
-
-    # Offsets
-
-    def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the range of each read queue of the topics."""
-        return _by_queue(self.broker, self._bounds(topics))
-
-    def _bounds(self, topics: Collection[str]) -> _TopicBounds:
-        """Return the ranges of topics; None for those that the broker says it does not have."""
-        configs = self._configs(topics)
-        bounds = topic_bounds(self._ask, {topic: configs.get(topic) for topic in topics})
-        for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
-            self.cluster.forget_topic(topic)
-        new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
-        if new:
-            configs = self._configs(new, fresh=True)
-            if missing := [topic for topic in new if topic not in configs]:
-                raise _without_route(missing[0], self.broker)
-            bounds |= topic_bounds(self._ask, {topic: configs[topic] for topic in new})
-        return bounds
-
-    def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of queues; (0, 0) for those that cannot be read."""
-        bounds = self.bounds(dict.fromkeys(queue.topic for queue in queues))
-        return {queue: bounds.get(queue, QueueOffsets(0, 0)) for queue in queues}
 
     def retired(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return nothing: a broker does not let former read queues be read."""
@@ -211,101 +74,23 @@ class RocketMQSource:
         """Return nothing: a broker does not say what it has lost; see `holds`."""
         return {}
 
-    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return the first offset of each queue stored at or after its time, or the end."""
-        return first_since(times_ms, self.queue_bounds(times_ms), self._ask, self._group)
-
-    # Marks and sizes
-
-    def mark(self, offsets: Mapping[MessageQueue, int]) -> LogMark | None:
-        """Return the mark of the newest message before these offsets; None if there is none."""
-        keys = [(queue, at) for queue, at in offsets.items() if at > 0]
-        samples = self._memory.samples.before(keys, self._ask)
-        marks = [sample.mark for sample in samples.values() if sample.mark is not None]
-        return max(marks, key=lambda mark: mark.log_offset, default=None)
-
-    def holds(self, mark: LogMark) -> bool | None:
-        """Return whether the log has the marked message.
-
-        If it has another one there or none, but still has an older one, it has lost it. None if it
-        may have expired.
-        """
-        topics = self._memory.planned or self._read
-        (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
-        if record is not None and mark_of(record) == mark:
-            return True
-        return holds(mark, self.bounds(topics), self._ask, self._group)
-
-    def refilled(
-        self, offsets: Mapping[MessageQueue, int], mark: LogMark
-    ) -> dict[MessageQueue, int]:
-        """Return queues with messages newer than the mark before these offsets, and the first."""
-        bounds = self.queue_bounds(offsets)
-        queues = filled_again(offsets, bounds, mark, self._ask, self._group)
-        return self.offsets_at(dict.fromkeys(queues, mark.store_timestamp + 1))
-
-    def _mean_bytes(self, ranges: Collection[QueueRange]) -> dict[QueueRange, int]:
-        """Return the mean size of the last messages of each range, by which its size is estimated.
-
-        It depends on nothing else, so that a replay gets the same tasks.
-        """
-        keys = {part: (part.queue, part.end) for part in ranges if part.rows > 0}
-        samples = self._memory.samples.before(keys.values(), self._ask)
-        return {part: samples[keys[part]].mean_bytes if part in keys else 0 for part in ranges}
-
-    def sizes(self, ranges: Sequence[QueueRange]) -> list[ByteSpan]:
-        """Return estimates, with places as if the log had one range after the other."""
-        means = self._mean_bytes(ranges)
-        counts = [part.rows * means[part] for part in ranges]
-        return [
-            ByteSpan(end - count, end, count)
-            for count, end in zip(counts, accumulate(counts), strict=True)
-        ]
-
-    def split_at_bytes(
-        self, splits: Sequence[tuple[QueueRange, Sequence[int]]]
-    ) -> list[list[tuple[int, int]]]:
-        """Split ranges as if all messages of a range had its mean size."""
-        means = self._mean_bytes([part for part, _ in splits])
-        cuts = []
-        for part, marks in splits:
-            mean = means[part]
-            rows = [min(mark // mean, part.rows) if mean else 0 for mark in marks]
-            cuts.append([(part.start + count, count * mean) for count in rows])
-        return cuts
-
-    # Groups
-
-    def committed(
-        self, group: str, topics: Collection[str] | None = None
-    ) -> dict[MessageQueue, int]:
-        """Return the committed offsets of a group, by default in the topics that are read."""
-        queues = self.bounds(self._read if topics is None else topics)
-        return committed_offsets(self._ask, group, queues)
-
-    def commit(
-        self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
-    ) -> dict[MessageQueue, int]:
-        """Commit offsets; return those in these topics. Creates a missing group.
-
-        Not atomic: after an error, some queues may have the new offsets.
-        """
-        bounds = self.bounds(dict.fromkeys(queue.topic for queue in offsets) or self._read)
-        if not offsets:
-            for queue, has in [*bounds.items()][:1]:
-                create_if_missing(self._ask, group, queue, has.maximum)
-            return {}
-        before = committed_offsets(self._ask, group, bounds)
-        ends = {
-            queue: min(at, bounds[queue].maximum)
-            for queue, at in offsets.items()
-            if queue in bounds
-        }
-        moved = {queue: at for queue, at in ends.items() if backwards or at > before.get(queue, -1)}
-        commit_offsets(self._ask, group, moved, before)
-        return {**before, **moved}
-
-    # Messages
+    def plan(self, topics: Collection[str]) -> ReadPlan:
+        """Return what a micro-batch needs: one flight, or none after `version`."""
+        wanted, memory = dict.fromkeys((*self._read, *topics)), self._memory
+        (looked_at, look), memory.look, memory.planned = memory.look, NO_LOOK, wanted
+        if time.monotonic() - looked_at > IDLE_S or not look.keys() >= wanted.keys():
+            look = self._bounds(wanted)
+        bounds = {topic: look[topic] for topic in wanted}
+        configs = self._configs(wanted)
+        pool = self.cluster.pool(self.broker, self.seconds)
+        return ReadPlan(
+            broker=self.broker,
+            store=self.store_id,
+            epoch=0,
+            run=f"{pool.address} {pool.lost}",
+            topics=[configs[topic] for topic, has in bounds.items() if has is not None],
+            bounds=self._by_queue(bounds),
+        )
 
     def slices(
         self,
@@ -320,7 +105,11 @@ class RocketMQSource:
             soon = self.limited(min(self.seconds, CONNECT_S))
             bounds = soon.queue_bounds([part.queue for part in ranges])
         for part in ranges:
-            check_range(part, bounds.get(part.queue, QueueOffsets(part.start, part.end)))
+            has = bounds.get(part.queue)
+            # A pull after the end would wait for messages.
+            if has and part.rows and not has.minimum <= part.start <= part.end <= has.maximum:
+                wanted = f"[{part.start}, {part.end})"
+                raise out_of_range(part.queue, has.minimum, has.maximum, wanted)
             pulls = self._pulls(where)
             yield from read_anywhere(self.cluster, part, pulls, self.seconds, where, tally)
 
@@ -331,9 +120,10 @@ class RocketMQSource:
         where: MessageFilter | None = None,
         tally: ScanTally | None = None,
     ) -> RecordSlice | None:
-        """Return small ranges of one topic as one slice; None if each has to be read alone."""
+        """Return small ranges of one topic as one slice; None if they have to be read alone."""
         where = where or EVERYTHING
-        return read_together(ranges, self._ask_any, self._pulls(where), where, tally or ScanTally())
+        ask, tally = partial(self._ask, reads=True), tally or ScanTally()
+        return read_together(ranges, ask, self._pulls(where), where, tally)
 
     def _pulls(self, where: MessageFilter) -> PullSettings:
         """Return how messages are pulled: tags are also selected by the broker."""
@@ -341,10 +131,7 @@ class RocketMQSource:
         return PullSettings(self._group, tags, min(self.seconds, ATTEMPT_S))
 
     def locate(self, request: LookupRequest) -> LookupResult:
-        """Return the locations of all messages that match, as far as the broker has indexed them.
-
-        Raises UnsupportedError (LOOKUP_INCOMPLETE).
-        """
+        """Return the locations of the messages that match; see `lookups.locate`."""
         return locate(self._ask, request)
 
     def slices_at(
@@ -356,24 +143,8 @@ class RocketMQSource:
     ) -> Iterator[RecordSlice]:
         """Yield the messages at these locations as raw records."""
         queue = MessageQueue(locations.topic, self.broker, locations.queue_id)
-        where, tally = where or EVERYTHING, tally or ScanTally()
-        return slices_at(self._ask_any, queue, locations, self._group, where, tally)
+        ask, tally = partial(self._ask, reads=True), tally or ScanTally()
+        return slices_at(ask, queue, locations, self._group, where or EVERYTHING, tally)
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cluster."""
-
-
-def _without_route(topic: str, broker: str) -> TransportError:
-    return TransportError(
-        f"the name servers have no route of {topic!r} to the broker {broker}, which has the topic.",
-        remedy="Brokers register every 30 s; if that does not help, see the log of the broker.",
-        repeat_is_safe=True,
-    )
-
-
-def _by_queue(broker: str, bounds: _TopicBounds) -> dict[MessageQueue, QueueOffsets]:
-    return {
-        MessageQueue(topic, broker, queue_id): has
-        for topic, queues in bounds.items()
-        for queue_id, has in (queues or {}).items()
-    }

@@ -14,6 +14,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyrocket.base.arguments import parse_addresses
 from pyrocket.errors import (
     OptionError,
     QueueNotFoundError,
@@ -289,7 +290,7 @@ class _Servers:
     def __init__(self, place: Place) -> None:
         """Raises OptionError (BROKER_UNKNOWN), TransportError, UnsupportedError."""
         self._place = place
-        self.addresses, self.credentials = _addresses_of(place), credentials_of(place)
+        self.addresses, self.credentials = parse_addresses(place.endpoint), credentials_of(place)
         self.broker = _at_broker(self.addresses, self.credentials, place.endpoint)
         if self.broker is not None:
             self.by_id = {self.broker.hello.broker: {0: place.endpoint}}
@@ -393,8 +394,8 @@ def cluster_at(place: Place) -> "RocketMQCluster":
     from pyrocket.remoting.cluster import RocketMQCluster
 
     parts = [part.partition("=") for part in place.broker_addresses.split(",") if part.strip()]
-    replaced = {name.strip(): _address(address) for name, _, address in parts}
-    servers = [_address(server) for server in place.namesrv.replace(",", ";").split(";")]
+    replaced = {name.strip(): parse_addresses(address)[0] for name, _, address in parts}
+    servers = parse_addresses(place.namesrv)
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 
@@ -408,22 +409,6 @@ def _named(place: Place, known: Mapping[str, _Known]) -> dict[str, _Known]:
             code="BROKER_UNKNOWN",
         )
     return {place.broker: known[place.broker]} if place.broker else dict(known)
-
-
-def _addresses_of(place: Place) -> list[str]:
-    return [_address(part) for part in place.endpoint.split(",")]
-
-
-def _address(text: str) -> str:
-    address = text.strip()
-    host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit()):
-        raise OptionError(
-            f"{address!r} is not the address of a broker.",
-            remedy="Write host:port, such as localhost:8081 or [::1]:8081; separate several"
-            " addresses by commas.",
-        )
-    return address
 
 
 def credentials_of(place: Place) -> "Credentials":

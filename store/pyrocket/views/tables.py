@@ -1,6 +1,6 @@
 """The views `topics`, with one row per topic, and `groups`, with one row per group and queue."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -12,21 +12,21 @@ from pyrocket.formats.system_topics import CLOSED_TO_SENDERS, SYSTEM_PREFIX
 from pyrocket.values.admin import GroupLag
 from pyrocket.views.pending import VIEW_COLUMNS
 
-_Row = dict[str, object]
+ViewRow = dict[str, object]
 
 
 def topics_table(reader: Reader, names: Collection[str] = ()) -> pa.Table:
     """Return all topics, or those in `names`, with the queues that ever had messages."""
-    return _table("topics", _topics(reader, names))
+    return view_table("topics", _topics(reader, names))
 
 
-def _topics(reader: Reader, names: Collection[str]) -> Iterator[_Row]:
+def _topics(reader: Reader, names: Collection[str]) -> Iterator[ViewRow]:
     known = reader.topics.all()
     for name, queue_ids in all_queues(reader).items():
         if names and name not in names:
             continue
         topic = known.get(name)
-        row: _Row = {"topic": name, "kind": kind_of(name)}
+        row: ViewRow = {"topic": name, "kind": kind_of(name)}
         if topic is not None:
             row |= {"perm": topic.perm, "readQueues": topic.read_queues}
             row["writeQueues"] = topic.write_queues
@@ -34,7 +34,7 @@ def _topics(reader: Reader, names: Collection[str]) -> Iterator[_Row]:
         yield row | _summed(queues)
 
 
-def _summed(queues: list[dict[str, int | None]]) -> _Row:
+def _summed(queues: list[dict[str, int | None]]) -> ViewRow:
     """Return the sums over a topic's queues."""
     first = [at for queue in queues if (at := queue["firstStoreTimestamp"]) is not None]
     last = [at for queue in queues if (at := queue["lastStoreTimestamp"]) is not None]
@@ -81,15 +81,15 @@ def groups_table(reader: Reader, groups: Groups, group: str = "") -> pa.Table:
     A group without any has one row. Raises GroupNotFoundError.
     """
     names = [groups.get(group).name] if group else list(groups.all())
-    rows: dict[str, list[_Row]] = {name: [] for name in names}
+    rows: dict[str, list[ViewRow]] = {name: [] for name in names}
     wanted = names[0] if group else ""
     for lag in positions(reader, groups.offsets(), groups.starts(), wanted):
         rows.setdefault(lag.group, []).append(_lag(reader, lag))
-    without: dict[str, list[_Row]] = {name: [{"consumerGroup": name}] for name in names}
-    return _table("groups", (row for name in rows for row in rows[name] or without[name]))
+    without: dict[str, list[ViewRow]] = {name: [{"consumerGroup": name}] for name in names}
+    return view_table("groups", (row for name in rows for row in rows[name] or without[name]))
 
 
-def _lag(reader: Reader, one: GroupLag) -> _Row:
+def _lag(reader: Reader, one: GroupLag) -> ViewRow:
     """Return a group's lag in a queue.
 
     A committed offset is beyond the end of the queue if a recovery truncated the log, or if the
@@ -119,5 +119,6 @@ def _stored(reader: Reader, topic: str, queue_id: int, offset: int) -> int | Non
         return None
 
 
-def _table(view: str, rows: Iterator[_Row]) -> pa.Table:
+def view_table(view: str, rows: Iterable[ViewRow]) -> pa.Table:
+    """Return rows as a table with all columns of a view; times are in µs."""
     return pa.Table.from_pylist(list(rows), schema=pa.schema(list(VIEW_COLUMNS[view].items())))

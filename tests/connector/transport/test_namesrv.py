@@ -115,6 +115,17 @@ def test_a_topic_that_its_brokers_no_longer_have_was_deleted(made):
     reader.stop()
 
 
+def test_a_plan_of_fewer_topics_after_a_look_at_more(made):
+    for broker in made.brokers:
+        broker.store.topics.create("u", read_queues=1, write_queues=1)
+    source = sources(made, "t")["broker-a"]
+    assert {topic.name for topic in source.plan(["t", "u"]).topics} == {"t", "u"}
+    source.version()
+    plan = source.plan(["t"])
+    assert [topic.name for topic in plan.topics] == ["t"]
+    assert {queue.topic for queue in plan.bounds} == {"t"}
+
+
 def test_a_mark_that_the_log_has_lost(made):
     source = sources(made, "t")["broker-a"]
     mark = source.mark({queue: has.maximum for queue, has in source.bounds(["t"]).items()})

@@ -119,7 +119,9 @@ def test_topics_that_cannot_be_read(made):
     assert "Did you mean 't'" in error
     assert "mqadmin updateTopic" in error_of(namesrv=servers, topic="entirely-different")
     assert "UNSUPPORTED_TOPIC" in error_of(namesrv=servers, topic="fixed")
-    assert "%LMQ%t" in error_of(namesrv=servers, topic="%LMQ%t")
+    error = error_of(namesrv=servers, topic="%LMQ%t")
+    assert "UNSUPPORTED_TOPIC" in error
+    assert "'%LMQ%t' is a light queue" in error
 
 
 @pytest.mark.parametrize(

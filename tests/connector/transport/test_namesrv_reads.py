@@ -109,6 +109,26 @@ def test_a_suggested_slave_that_is_behind_is_left_for_the_master(made, master, s
     assert found + bodies(slices) == BODIES
 
 
+def test_small_ranges_whose_messages_have_expired_are_read_alone(made, master):
+    one = namesrv_target(made, "t").open_source().by_broker()["broker-a"]
+    queue, tally = next(iter(one.bounds(["t"]))), ScanTally()
+    master.expired = 10
+    assert one.joined_slice([QueueRange(queue, 5, 20)], tally=tally) is None
+    assert tally == ScanTally()
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[10, 2000\); \[5, 20\) was requested"):
+        bodies(one.slices([QueueRange(queue, 5, 20)]))
+
+
+def test_a_slave_that_was_added_later_is_read(made, master):
+    target = namesrv_target(made, "t")
+    assert read_by_task(made)[0] == BODIES
+    slave = made.add_slave(master)
+    master.suggested_id = 1
+    target.cluster.routes(["t"], 5, fresh=True)  # As after half a minute.
+    assert read_by_task(made)[0] == BODIES
+    assert 11 in slave.codes()
+
+
 # Groups
 
 

@@ -207,7 +207,7 @@ def test_a_block_without_records_contains_counts():
 def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, view, after):
     """Five streams lose their connection after `after` batches; the sixth stream completes."""
     store, client = place
-    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.base.clock.FIRST_S", 0.001)
     source, stream, cuts = RemoteSource(client), Client.stream, [5]
 
     def lossy(client, name, /, **arguments):

@@ -142,7 +142,7 @@ class Cut:
 def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, monkeypatch, after):
     channel = Cut(sink.client.connection.channel, after=after)
     monkeypatch.setattr(Connection, "channel", channel)
-    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.base.clock.FIRST_S", 0.001)
     for number in range(3):
         batch = SinkBatch(identity="query", target="orders", batch=number, run="first")
         parts = [
@@ -161,7 +161,7 @@ def test_rows_are_duplicated_with_the_same_ids_after_a_lost_reply(store, sink, m
     sink.append(rows(count=1), topic="orders")
     channel = Cut(sink.client.connection.channel, after=True)
     monkeypatch.setattr(Connection, "channel", channel)
-    monkeypatch.setattr("pyrocket.remote.client._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("pyrocket.base.clock.FIRST_S", 0.001)
     for first in range(1, 5):
         sink.append(rows(first, count=1), topic="orders")
     ids = {}

@@ -18,12 +18,10 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.remoting.calls import ServerCall, ask
+from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
-from pyrocket.remoting.messages import pull, send
-from pyrocket.remoting.offsets import topic_offsets
-from pyrocket.remoting.peers import host_and_port
+from pyrocket.remoting.requests import pull, send, topic_offsets
 from support.broker import served
 from support.certificates import write_certificate
 from support.rocketmq_cluster import rocketmq
@@ -72,7 +70,7 @@ def pool_at(address, **credentials):
 
 
 def asked(pool, *calls, seconds=SECONDS):
-    return ask(pool, calls or [ASKED], seconds)
+    return pool.ask(calls or [ASKED], seconds)
 
 
 def test_an_address_without_a_server_is_an_error_that_names_it():
@@ -86,9 +84,8 @@ def test_an_address_without_a_server_is_an_error_that_names_it():
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:0", "host:65536", ":1"])
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(OptionError, match="HOST:PORT"):
-        host_and_port(address)
-    assert host_and_port("[::1]:9876") == ("::1", 9876)
+    with pytest.raises(OptionError, match="host:port"):
+        asked(pool_at(address))
 
 
 def test_a_call_ends_at_its_deadline_and_its_late_answer_is_not_taken_for_another(broker, pool):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.base.credentials import Credentials
+from pyrocket.remoting.connection import signed
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import (
     ANSWER,
@@ -16,7 +17,6 @@ from pyrocket.remoting.frames import (
     decode_frame,
     encode_head,
 )
-from pyrocket.remoting.security import signed
 from support.rocketmq_frames import binary_frame, framed, json_frame
 
 FIELDS = {"nextBeginOffset": "7", "text": 'ä"\x01\x02'}

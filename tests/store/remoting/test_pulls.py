@@ -16,7 +16,8 @@ from pyrocket.formats.record_slice import decode_slices
 from pyrocket.remoting import pulls
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.pulls import PullSettings, Window, windows
-from pyrocket.remoting.records import read_range, record_fields
+from pyrocket.remoting.reads import read_range
+from pyrocket.remoting.records import record_fields
 from pyrocket.values.message import MessageQueue, QueueRange
 from support.rocketmq_cluster import rocketmq
 from support.rocketmq_server import Fault, RefusedError
@@ -118,6 +119,14 @@ def test_a_broker_that_stays_busy_is_an_error(broker, pool):
     with pytest.raises(TransportError, match="too many requests") as caught:
         read(pool, seconds=0.2)
     assert caught.value.code == "PULL_STALLED"
+
+
+def test_a_busy_broker_is_not_asked_all_the_time(broker, pool):
+    """Only the first window is pulled again: the others wait for their turn."""
+    broker.faults.append(Fault(RefusedError(2, "busy"), count=10**6))
+    with pytest.raises(TransportError):
+        read(pool, seconds=0.5)
+    assert broker.codes().count(11) <= 16 + 10
 
 
 def test_a_slave_that_is_behind_is_waited_for(broker):

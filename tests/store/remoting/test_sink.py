@@ -189,9 +189,18 @@ def test_rocketmq_4_has_no_due_times(made, sink_of):
         sink.append(batch, topic="t")
         assert all_of(made) == [b"m1"]
         return
-    with pytest.raises(UnsupportedError, match="RocketMQ 4, which has no") as caught:
+    with pytest.raises(UnsupportedError, match="RocketMQ 4: no columns") as caught:
         sink.append(batch.slice(0, 0), topic="t")
     assert caught.value.code == "UNSUPPORTED_DELAY"
+
+
+def test_the_brokers_of_the_topic_are_asked_for_due_times(made, sink_of):
+    made.brokers[1].store.topics.create("only-b")
+    made.version, sink = "5.5", sink_of()
+    for _ in range(2):
+        sink.append(numbered(1, delay=pa.array(["1h"])), topic="only-b")
+    assert made.brokers[0].codes() == []
+    assert made.brokers[1].codes().count(105) == 1
 
 
 def test_rows_of_an_append_that_is_repeated_have_equal_ids(made, sink_of):

@@ -5,8 +5,9 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from pyrocket.base.arguments import parse_addresses
 from pyrocket.errors import OptionError, TransportError
-from pyrocket.remote.lookup import AddressUrl, RouteLookup, parse_addresses
+from pyrocket.remote.lookup import AddressUrl, RouteLookup
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import BrokerData, QueueData, Registration, TopicData
 from support import name_server
