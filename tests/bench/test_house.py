@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 79_478,
+    "lines": 79_555,
     "files": 465,
     "rooms": 24,
     "floors": 14,
