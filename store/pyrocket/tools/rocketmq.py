@@ -72,10 +72,9 @@ class BrokerOfRocketMQ(RocketMQSource):
 
     def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[ViewRow]:
         bounds, offsets = self.bounds(topics), self.committed(group, topics)
-        left = [
-            QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
-            for queue, at in offsets.items()
-            for has in [bounds[queue]]
+        left = [  # A queue without an offset is consumed from its start, as mqadmin counts.
+            QueueRange(queue, min(max(offsets.get(queue, 0), has.minimum), has.maximum), has.maximum)
+            for queue, has in bounds.items()
         ]
         places = [(part.queue, part.start) for part in left if part.rows]
         following = dict(zip((queue for queue, _ in places), self._records_at(places), strict=True))
@@ -85,7 +84,7 @@ class BrokerOfRocketMQ(RocketMQSource):
                 "consumerGroup": group,
                 "topic": queue.topic,
                 "queueId": queue.queue_id,
-                "committedOffset": offsets[queue],
+                "committedOffset": offsets.get(queue),
                 "minOffset": bounds[queue].minimum,
                 "maxOffset": bounds[queue].maximum,
                 "lag": part.rows,
