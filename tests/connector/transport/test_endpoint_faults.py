@@ -119,7 +119,7 @@ def test_a_read_over_a_lost_connection_returns_each_row_once(box, broker):
     served = replace(box, address=broker[1])
     sent = [b"%03d" % number + os.urandom(60_000) for number in range(150)]
     served.send(*sent, queue=0)
-    # The proxy forwards a block of 2 MiB in 32 to 128 pieces.
+    # The proxy forwards a block of 4 MiB in 64 to 256 pieces.
     with cutting(broker[1], every=150, within=True) as proxy:
         client = Client(Connection(proxy.address), Timeouts(total=60))
         source = RemoteSource(client)
