@@ -121,6 +121,7 @@ class Replicas:
         Raises InvalidInputError (PRIMARY_FENCED) for another term than that of the store.
         """
         check_terms(self.term, term)
+        end = min(end, self._published())  # Nothing is confirmed before it is appended.
         with self._lock:
             states = [state for state in self._known.values() if state.id == replica]
             for state in states:

@@ -29,6 +29,7 @@ class Registration:
         address: The address at which clients reach the broker.
         data_version: Increases with every change of the topics.
         store: The id of the broker's store; empty for an older release.
+        term: The term of the store, which each promotion of a replica increases.
     """
 
     cluster: str
@@ -38,6 +39,7 @@ class Registration:
     data_version: int
     topics: Sequence[TopicData]
     store: str = ""
+    term: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
                 and dispatched by the code that recovery uses; an incomplete one waits in memory
     put         small files, from the log offset on from which they hold
     clean       the log files that the primary has deleted are deleted
-    cut         a tail that the primary does not have is saved, and cut off
+    cut         a tail that the primary does not have, or a part of a batch, is saved, and cut off
     promote     the replica becomes a store of its own
 
 There are no services: what they do arrives in the log. A replica has the epochs of its primary. A
@@ -43,6 +43,7 @@ from pyrocket.disk.shared_state import (
 from pyrocket.engine.cleaner import log_files
 from pyrocket.engine.hooks import RecoveryHooks
 from pyrocket.engine.parts.history import mark_at
+from pyrocket.engine.parts.torn_batch import torn_batch
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, follow, read_header
@@ -280,20 +281,28 @@ class Follower(Writer):
             self.page.invalidate(lock_identity(layout.lock))
             self._log.truncate(offset, end)
         _log.warning(
-            "%s: the log from %d to %d was cut off, because the primary does not have it; it is"
-            " saved in %s",
+            "%s: the log from %d to %d was cut off; it is saved in %s",
             *(layout.root, offset, end, target),
         )
         self.close(clean=False)
 
+    def torn_batch(self) -> int | None:
+        """Return the log offset of the exactly-once batch that has arrived only in part, if any."""
+        return torn_batch(self._log, self._queues, self.page[PUBLISHED])
+
     def promote(self) -> Role:
         """Make the replica a store of its own with the next term; then close this follower.
 
-        The next writer recovers the store as after a crash.
+        Topics whose messages arrived before the table of topics did are created. The next writer
+        recovers the store as after a crash.
         """
-        file = RoleFile(self._layout)
+        file, topics, queues = RoleFile(self._layout), self._parts.topics, dict[str, int]()
         role = replace(file.read(), primary="", term=file.read().term + 1)
         with self._locked(self._timeout_ms):
+            for topic, queue_id in self._queues.on_disk():
+                if topic not in topics.all():
+                    queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+            topics.ensure(queues)
             self._mark_in_use()
             self.page.invalidate(lock_identity(self._layout.lock))
             file.write(role)

@@ -27,6 +27,7 @@ from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_e
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.layout import Layout, listed
+from pyrocket.engine.parts.torn_batch import torn_batch
 from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (
@@ -156,6 +157,8 @@ class _Snapshot:
                 # deliveries up to the cursors.
                 self._cursors = self._reader.cursors()
                 bound = self._reader.bound()
+                if (torn := torn_batch(self._log, self._queues, bound)) is not None:
+                    bound = torn
                 structure = self._reader.position().structure
                 self._copy_small_files()
                 tail = self._link_log(bound)

@@ -13,7 +13,9 @@ import grpc
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.base.rounds import Rounds
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import TransportError
+from pyrocket.metadata.role import RoleFile
 from pyrocket.store import Store, call_on_change
 from pyrocket.values.routes import PRIMARY, Registration, TopicData
 from pyrocket.wire.channel import NAME_SERVER, method_of, open_channel
@@ -31,8 +33,9 @@ class RegisteredTopics:
 
     def __init__(self, store: Store, cluster: str, address: str, broker_id: int = PRIMARY) -> None:
         self._store, self._lock = store, threading.Lock()
+        term = RoleFile(Layout(store.path)).read().term
         self._last = Registration(
-            cluster, store.broker_name, broker_id, address, 0, (), store=store.uuid
+            cluster, store.broker_name, broker_id, address, 0, (), store.uuid, term
         )
 
     def current(self) -> Registration:

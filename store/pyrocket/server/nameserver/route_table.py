@@ -139,11 +139,14 @@ class RouteTable:
 def _is_same(live: _Live, other: _Live) -> bool:
     """Whether a registration may replace that of another connection, or be its replica.
 
-    It must be of the same user and store, and with the same id have the same address.
+    It must be of the same user and store, and with the same id have the same address and term, or a
+    later term: that of a replica that was promoted.
     """
     mine, known = live.registration, other.registration
     return (live.user, mine.cluster, mine.store) == (other.user, known.cluster, known.store) and (
-        mine.broker_id != known.broker_id or mine.address == known.address
+        mine.broker_id != known.broker_id
+        or mine.term > known.term
+        or (mine.term, mine.address) == (known.term, known.address)
     )
 
 

@@ -76,7 +76,7 @@ class PrimaryLink:
         self._blocks: Iterator[bytes] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pyrocket-replica", daemon=True)
-        self._unflushed = self._acknowledged = self._published = 0
+        self._unflushed = self._acknowledged = self._published = self._durable = 0
         self._level_s = time.monotonic()
 
     def start(self) -> None:
@@ -91,6 +91,7 @@ class PrimaryLink:
             self._greet(demoted=load_identity(layout, StoreConfig()).store_id)
         if layout.identity.exists():
             RoleFile(layout).write(self.role)
+            self._was_replica = True
             self._open()
         try:
             self._connect()
@@ -115,8 +116,7 @@ class PrimaryLink:
 
     def state(self) -> ReplicaState:
         """Return how far the replica is behind the end of the log that its primary last sent."""
-        follower, connected = self._follower, self._blocks is not None
-        end = follower.durable_end if follower is not None else 0
+        connected, end = self._blocks is not None, self._durable
         lag = max(self._published - end, 0)
         is_level = connected and not lag
         lag_ms = 0 if is_level else int(1000 * (time.monotonic() - self._level_s))
@@ -124,9 +124,14 @@ class PrimaryLink:
 
     def _open(self) -> None:
         """Open the replica, which recovers it after a failed write or fsync, or after a cut."""
-        if self._follower is not None:
-            self._follower.close(clean=False)
+        self._drop()
         self._follower = self._opens()
+        self._durable = self._follower.durable_end
+
+    def _drop(self) -> None:
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close(clean=False)
 
     @property
     def _opened(self) -> Follower:
@@ -152,7 +157,7 @@ class PrimaryLink:
         if not self._stopped.is_set():
             self.rounds.record(_FAILED, error)
             if isinstance(error, StoreFailedError):
-                self.rounds.run("opening the replica again failed", self._open)
+                self._drop()  # `_connect` opens it again.
 
     def _follow(self) -> None:
         if self._blocks is None:
@@ -169,6 +174,8 @@ class PrimaryLink:
 
     def _connect(self) -> None:
         """Begin a stream, and use its first block. A tail that the primary lacks is cut off."""
+        if self._follower is None and self._layout.identity.exists():
+            self._open()
         self._greet()
         try:
             self._begin()
@@ -249,7 +256,7 @@ class PrimaryLink:
         follower = self._opened
         follower.flush()
         self._unflushed = 0
-        end = follower.durable_end
+        end = self._durable = follower.durable_end
         if end >= self._published:
             self._level_s = time.monotonic()
         if end != self._acknowledged:

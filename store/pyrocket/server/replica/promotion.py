@@ -1,6 +1,7 @@
 """Makes a replica a store of its own: `pyrocket broker promote`."""
 
 import os
+from functools import partial
 
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.clock_file import clock_at
@@ -10,15 +11,16 @@ from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.services.services import recovery_hooks
-from pyrocket.store import Store, consumption_of, reader_of
+from pyrocket.store import Store
 
 
 def promote(path: str | os.PathLike[str]) -> Role:
     """Make the replica at `path` a store of its own, with the next term; return its role.
 
     The store is recovered as after a crash, which starts an epoch: a query that has read more than
-    the replica has gets LOG_TRUNCATED and counts what is lost. If the process is killed, the next
-    call, or the next writer, completes the promotion.
+    the replica has gets LOG_TRUNCATED and counts what is lost. A part of an exactly-once batch is
+    saved and cut off. If the process is killed, the next call, or the next writer, completes the
+    promotion.
 
     Raises StoreReadOnlyError (NOT_A_REPLICA), StoreLockedError while the replica is in use, and the
     errors of `Store.open`.
@@ -33,19 +35,13 @@ def promote(path: str | os.PathLike[str]) -> Role:
             code="NOT_A_REPLICA",
         )
     clock = clock_at(layout.clock)
-    follower = Follower(layout, config, clock, recovery_hooks(layout, clock))
+    opens = partial(Follower, layout, config, clock, recovery_hooks(layout, clock))
+    follower = opens()
+    if (start := follower.torn_batch()) is not None:
+        follower.cut(start)
+        follower = opens()
     # It lacks the timers since the store became a replica: the recovery makes another one.
     TimerIndex(layout.timers).clear()
     role = follower.promote()
-    with Store.open(layout.root, config=config) as store:
-        _create_missing_topics(store)
+    Store.open(layout.root, config=config).close()
     return role
-
-
-def _create_missing_topics(store: Store) -> None:
-    """Create the topics of messages that arrived before the table of topics did."""
-    known, queues = store.topics.all(), dict[str, int]()
-    for topic, queue_id in reader_of(store).files.queues.on_disk():
-        if topic not in known:
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-    consumption_of(store).ensure_topics(queues)

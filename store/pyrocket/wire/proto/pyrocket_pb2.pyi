@@ -1181,7 +1181,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, registration: _Optional[_Union[Registration, _Mapping]] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("cluster", "broker", "broker_id", "address", "data_version", "topics", "store")
+    __slots__ = ("cluster", "broker", "broker_id", "address", "data_version", "topics", "store", "term")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1189,6 +1189,7 @@ class Registration(_message.Message):
     DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker: str
     broker_id: int
@@ -1196,7 +1197,8 @@ class Registration(_message.Message):
     data_version: int
     topics: _containers.RepeatedCompositeFieldContainer[TopicData]
     store: str
-    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ..., store: _Optional[str] = ...) -> None: ...
+    term: int
+    def __init__(self, cluster: _Optional[str] = ..., broker: _Optional[str] = ..., broker_id: _Optional[int] = ..., address: _Optional[str] = ..., data_version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicData, _Mapping]]] = ..., store: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class TopicData(_message.Message):
     __slots__ = ("name", "read_queues", "write_queues", "perm", "message_type", "ordered")

@@ -1,5 +1,7 @@
 """The route table of a name server, on a simulated clock."""
 
+from dataclasses import replace
+
 import pytest
 from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.errors import PyrocketError
@@ -147,6 +149,17 @@ def test_only_the_same_broker_replaces_the_stream_that_holds_its_name(table, oth
     table.disconnect("3")
     table.register(other, "2", user)
     assert [broker.name for broker in table.brokers()] == ["a"]
+
+
+def test_a_promoted_replica_replaces_the_earlier_primary_and_never_the_reverse(table):
+    earlier = registration("a", store="s1")
+    promoted = replace(earlier, address="b.example:8081", term=1)
+    table.register(earlier, "1")
+    table.register(promoted, "2")
+    for late in (replace(earlier, data_version=9), replace(promoted, term=0)):
+        assert code(table.register, late, "1") == "BROKER_NAME_TAKEN"
+    table.disconnect("1")
+    assert table.brokers()[0].addresses == {0: "b.example:8081"}
 
 
 def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_removed(table, clock):

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ from pyrocket import Message, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.metadata.role import RoleFile
+from pyrocket.server.nameserver.registration import RegisteredTopics
+from pyrocket.server.replica import promotion
 from pyrocket.server.replica.promotion import promote
 from pyrocket.tools.verify.verify import verify
 from store.server.replica.test_replication import (
@@ -21,7 +24,7 @@ from store.server.replica.test_replication import (
     wait_until_level,
 )
 from support.broker import served
-from support.replicas import assert_alike, log_bytes, published
+from support.replicas import assert_alike, log_bytes, pass_files, pass_on, published, replica_of
 from support.sinks import numbered as numbered_batch
 from support.sinks import publish
 from support.stores import batch, bodies, message, numbered
@@ -57,6 +60,7 @@ def test_a_promoted_replica_has_everything_and_is_written_to(primary, path, wher
         expected, epoch = bodies(primary), primary.history.epoch
     assert promote(where).term == 1
     with Store.open(where) as store:
+        assert RegisteredTopics(store, "c", "b.example:1").current().term == 1
         for queue, known in expected.items():
             assert bodies(store)[queue][: len(known)] == known
         assert store.groups.committed("g", "t")[0] == 3
@@ -221,7 +225,13 @@ def test_only_a_stopped_replica_is_promoted(primary, path, where, tmp_path):
     assert code_of(lambda: promote(where)) == "NOT_A_REPLICA"
 
 
-def test_topics_whose_table_has_not_arrived_are_created(primary, path, where, monkeypatch):
+def die(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_topics_whose_table_has_not_arrived_are_created(primary, path, where, monkeypatch, dies):
+    """Also if the process dies before the promoted store is recovered."""
     with served(primary) as address, linked(address, where):
         wait_until_level(path, where)
         monkeypatch.setattr(Follower, "put", lambda follower, small: None)
@@ -229,10 +239,48 @@ def test_topics_whose_table_has_not_arrived_are_created(primary, path, where, mo
         primary.append(Message(topic="new", body=b"x", queue_id=2))
         wait_for(lambda: published(where) == published(path))
     monkeypatch.undo()
-    promote(where)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        if dies:
+            patch.setattr(promotion.Store, "open", die)
+        promote(where)
     with Store.open(where) as store:
         assert store.topics.get("new").read_queues == 3
         assert flat(store, "new") == [b"x"]
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.999])
+def test_a_part_of_an_exactly_once_batch_is_no_batch(primary, path, where, tmp_path, part):
+    """Neither after a promotion nor in a snapshot of the replica; its rows are published again."""
+    follower, rows = replica_of(path, where), numbered(500, 200)
+    primary.append(message(b"before"))
+    start = published(path)
+    pass_files(path, follower)
+    publish(primary, 0, rows)
+    primary.close()
+    pass_on(path, follower, until=int(start + part * (published(path) - start)))
+    with Store.open(where, read_only=True) as store:
+        store.snapshot(tmp_path / "snapshot")
+    follower.close(clean=True)
+    promote(where)
+    for promoted in (where, tmp_path / "snapshot"):
+        with Store.open(promoted) as store:
+            assert flat(store) == [b"before"]
+            publish(store, 0, rows)
+            assert sorted(flat(store)) == [*rows, b"before"]
+        assert verify(promoted).ok
+
+
+def test_an_earlier_primary_that_another_process_uses_is_tried_again(primary, path, where):
+    with served(primary) as address, linked(address, where):
+        primary.append(message(b"x"))
+        wait_until_level(path, where)
+    promote(where)
+    with served(Store.open(where)) as address:
+        link = link_to(address, path)
+        with Store.open(path):
+            assert code_of(link.start) == "STORE_IN_USE"
+        link.start()
+        link.stop()
 
 
 def test_a_replica_of_two_follows_the_promoted_one(primary, path, where, tmp_path):

@@ -17,7 +17,7 @@ from pyrocket.broker.replicas import ReplicaFeed, Replicas
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.parts.follower import Follower
-from pyrocket.errors import StoreUnavailableError, TransportError
+from pyrocket.errors import StoreFailedError, StoreUnavailableError, TransportError
 from pyrocket.formats.checksum import crc32
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
@@ -185,6 +185,29 @@ def test_a_replica_starts_without_its_primary_and_follows_it_later(path, where, 
             assert link.state().connected
     finally:
         link.stop()
+
+
+def test_a_replica_that_cannot_be_opened_again_at_once_is_opened_later(
+    primary, path, where, monkeypatch
+):
+    """Its disk fails during a flush, and also when the replica is recovered."""
+    with served(primary) as address, linked(address, where) as link:
+        wait_until_level(path, where)
+        failing = [OSError("open"), OSError("open again"), StoreFailedError("sync", remedy="")]
+        opens, flush = link._opens, Follower.flush
+
+        def fail_or(work):
+            if failing:
+                raise failing.pop()
+            return work()
+
+        link._opens = lambda: fail_or(opens)
+        monkeypatch.setattr(Follower, "flush", lambda follower: fail_or(lambda: flush(follower)))
+        primary.append(message(b"x"))
+        wait_for(lambda: len(failing) < 2)
+        assert link.rounds.trouble
+        wait_for(lambda: link.state().end == published(path) and not link.rounds.trouble)
+    assert_alike(path, where)
 
 
 def test_a_new_replica_needs_its_primary(where):

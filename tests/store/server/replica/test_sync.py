@@ -248,6 +248,18 @@ def test_a_stop_confirms_what_is_in_flight(primary, path, where):
     assert {*statuses} <= {SendStatus.SEND_OK, SendStatus.SLAVE_NOT_AVAILABLE}
 
 
+def test_an_acknowledgement_beyond_the_log_confirms_nothing_that_is_appended_later(
+    primary, path, where, monkeypatch
+):
+    with serving(primary) as address, linked(address, where) as link:
+        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        client = Client(Connection(address))
+        client.call("Acknowledge", replica=link.role.replica, end=1 << 40, term=0)
+        client.close()
+        with stuck(monkeypatch), Producer(endpoint=address) as producer:
+            assert send(producer) is SendStatus.FLUSH_SLAVE_TIMEOUT
+
+
 def test_an_older_term_gets_no_acknowledgement(primary, path, where):
     with serving(primary) as address:
         with linked(address, where):
