@@ -7,8 +7,8 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 79_555,
-    "files": 467,
+    "lines": 79_611,
+    "files": 468,
     "rooms": 24,
     "floors": 14,
     "arrows between rooms": 149,

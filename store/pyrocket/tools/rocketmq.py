@@ -73,8 +73,9 @@ class BrokerOfRocketMQ(RocketMQSource):
     def _rows_of_group(self, group: str, topics: Collection[str]) -> Iterator[ViewRow]:
         bounds, offsets = self.bounds(topics), self.committed(group, topics)
         left = [  # A queue without an offset is consumed from its start, as mqadmin counts.
-            QueueRange(queue, min(max(offsets.get(queue, 0), has.minimum), has.maximum), has.maximum)
+            QueueRange(queue, min(max(at, has.minimum), has.maximum), has.maximum)
             for queue, has in bounds.items()
+            for at in [offsets.get(queue, 0)]
         ]
         places = [(part.queue, part.start) for part in left if part.rows]
         following = dict(zip((queue for queue, _ in places), self._records_at(places), strict=True))
