@@ -14,7 +14,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import environment
 
-A_FEW_AT_A_TIME = ["-n", "4", "--dist", "worksteal"]
+A_FEW_AT_A_TIME = ["-n", "5", "--dist", "worksteal"]
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 << 30
 
 

@@ -3,7 +3,7 @@
 import gc
 import os
 import sys
-from itertools import pairwise
+from collections import deque
 from pathlib import Path
 
 import hypothesis
@@ -34,28 +34,44 @@ hypothesis.settings.register_profile("explore", BASE, print_blob=True)
 hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE") else "repeat")
 
 
+SPARK_WORKERS = 2
+"""How many workers start a Spark session, which takes much CPU time to load its code."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Mark tests that use Spark, so that `-m "not spark"` is quick, and let each worker run the
-    longest of the selected tests first. These are crash tests and slow ones; no worker should still
-    run one when all other workers are done.
+    """Mark tests that use Spark, so that `-m "not spark"` is quick, and order the tests.
+
+    Each worker begins with an equal part of the tests; later, tests are moved from the ends of
+    these parts to other workers. The first parts begin with the tests that use Spark: they start
+    the JVM before other tests, because pyspark forks, which may fail while gRPC makes calls. The
+    other parts begin with the longest tests, which are crash tests and slow ones: no worker should
+    still run one when all other workers are done.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
     yield
-    long, short = [], []
+    spark, long, short = [], [], deque()
     for item in items:
         is_long = any(map(item.get_closest_marker, ("crash", "slow")))
-        (long if is_long else short).append(item)
-    # Each worker begins with an equal part of the tests; others are moved between workers later.
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    bounds = [len(short) * number // workers for number in range(workers + 1)]
-    items[:] = [
-        item
-        for number, (first, last) in enumerate(pairwise(bounds))
-        for item in (*long[number::workers], *short[first:last])
+        (spark if item.get_closest_marker("spark") else long if is_long else short).append(item)
+    workers, left = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), len(items)
+    first = min(workers, SPARK_WORKERS)
+    others = workers - first
+    parts = [
+        spark[number::first] + (long[number::first] if not others else [])
+        for number in range(first)
     ]
+    parts += [long[number::others] for number in range(others)]
+    items.clear()
+    for number, part in enumerate(parts):
+        size = left // (workers - number)  # As the scheduler divides them.
+        short.extendleft(reversed(part[size:]))
+        more = min(size - len(part[:size]), len(short))
+        items += [*part[:size], *(short.popleft() for _ in range(more))]
+        left -= size
+    items += short
 
 
 def pytest_collection_finish():
@@ -96,10 +112,3 @@ def spark(checkout_in_children, tmp_path_factory):
     session = spark_home.new_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def spark_before_grpc(request, checkout_in_children):
-    """Start the JVM before other tests: pyspark forks, which may fail while gRPC makes calls."""
-    if any(item.get_closest_marker("spark") for item in request.session.items):
-        request.getfixturevalue("spark")

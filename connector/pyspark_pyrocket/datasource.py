@@ -53,10 +53,10 @@ class DefaultSource(DataSource):
     maxRecordsPerPartition, maxBytesPerPartition, tags, subExpression, sql, keys, msgId,
     schemaMode, includeHeaders, valueFormat, valueSchema, valueColumn, mode,
     columnNameOfCorruptRecord, badRecordsTopic, view, onDamage, verifyCrc, group, commitToGroup,
-    readOnly, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat, valueColumn,
-    nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours, retentionBytes,
-    cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap, flush,
-    timerMaxDelay, brokerName. Names are case-insensitive; an unknown option raises an error.
+    readOnly, readFrom, createIfMissing. Options of writes: path, topic, schemaMode, valueFormat,
+    valueColumn, nullBody, keyEncoding, createIfMissing, directoryMode, retentionHours,
+    retentionBytes, cleanTime, delivery, txnAppId, txnVersion, onReplayDifference, onBatchGap,
+    flush, timerMaxDelay, brokerName. Names are case-insensitive; an unknown option raises an error.
     `connector/OPTIONS.md` describes all options.
     """
 

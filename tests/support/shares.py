@@ -7,10 +7,10 @@ import pytest
 TIMES = max(1, int(os.environ.get("PYROCKET_EXPLORE") or 1))
 """PYROCKET_EXPLORE=5 generates five times as many examples."""
 
-STEPS = [3, pytest.param(1, marks=pytest.mark.heavy)]
-"""The values of `every`: each third step of an operation, or in the heavy run every step."""
+STEPS = [5, pytest.param(1, marks=pytest.mark.heavy)]
+"""The values of `every`: each fifth step of an operation, or in the heavy run every step."""
 
-FEW_STEPS = [9, pytest.param(1, marks=pytest.mark.heavy)]
+FEW_STEPS = [15, pytest.param(1, marks=pytest.mark.heavy)]
 """Like `STEPS`, for operations of a few hundred steps."""
 
 

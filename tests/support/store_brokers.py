@@ -73,7 +73,9 @@ class StoreBrokers:
         consumers = Consumers(self._stores[name], at_once(self._stores[name]), ages=now_ms)
         consumers.members.watch(lambda group: notify_watchers(self.watchers, group))
         answers = {"Topics": list}
-        for found in ClientCalls(SimpleNamespace(consumers=consumers)).table().values():
+        sync = SimpleNamespace(holding=lambda work: work)  # Nothing waits for a replica.
+        broker = SimpleNamespace(consumers=consumers, confirmations=sync)
+        for found in ClientCalls(broker).table().values():
             answers |= found
         answers["SendBack"] = lambda **asked: consumers.send_back(**asked).result()
         self._consumers[name], self._answers[name] = consumers, answers

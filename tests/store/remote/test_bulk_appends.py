@@ -173,7 +173,7 @@ def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
     own = StoreConfig(timer_max_delay_ms=24 * hour)
     store = Store.open(tmp_path / "store", create=True, config=config)
     with served(store, request_bytes=1 << 20) as address:
-        client = Client(Connection(address), Timeouts(total=2))
+        client = Client(Connection(address), Timeouts(total=20))
         sink = RemoteSink(client, own)
         for batch, code in ((bodies, "BODY_TOO_LARGE"), (late, "TIMER_TOO_FAR")):
             with pytest.raises(MessageError, match=r"row [01] ") as caught:

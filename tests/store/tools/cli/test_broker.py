@@ -204,7 +204,7 @@ def get(address, path):
 def test_a_broker_has_status_metrics_health_and_json_logs(tmp_path):
     path = tmp_path / "store"
     assert run("broker", "status", path).exit_code == 2
-    (tmp_path / "broker.conf").write_text("brokerRole=ASYNC_MASTER\n")
+    (tmp_path / "broker.conf").write_text("slaveReadEnable=true\n")
     given = ["--metrics", "127.0.0.1:0", "--log-format", "json", "-c", tmp_path / "broker.conf"]
     process = start(path, "--listen", "127.0.0.1:0", *given)
     found = wait_until_it_serves(process, path)
@@ -229,7 +229,7 @@ def test_a_broker_has_status_metrics_health_and_json_logs(tmp_path):
     _, logs = process.communicate(timeout=60)
     lines = [json.loads(line) for line in logs.splitlines()]
     assert [line["level"] for line in lines] == ["warning", "info", "warning", "info", "info"]
-    assert lines[0]["message"] == "keys of broker.conf without effect: brokerRole"
+    assert lines[0]["message"] == "keys of broker.conf without effect: slaveReadEnable"
     assert lines[1]["message"].startswith(f"serving {path} at 127.0.0.1:")
     assert run("broker", "status", path).exit_code == 1
 
