@@ -114,9 +114,8 @@ def bodies(store, topic):
     return found
 
 
-@pytest.mark.parametrize(
-    "kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.heavy)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("kills", [1, 100])
 def test_a_query_over_a_killed_broker_is_exactly_once(spark, tmp_path, kills):
     chance = random.Random(SEED)
     broker = Killable(tmp_path / "store")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.crash
 
 WAIT_S = 60
 SYNC = ("--log-file-bytes", "256k", "--sync")
-ROUNDS = [2, pytest.param(50, marks=pytest.mark.heavy)]
+ROUNDS = [1, pytest.param(50, marks=pytest.mark.heavy)]
 
 
 def wait_for(condition):

@@ -121,7 +121,7 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", share(range(24, 45), 3))
+@pytest.mark.parametrize("at", share(range(24, 45), 2))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """The garbage begins at any byte, so the entry before it may have a wrong size or tags code."""
     file = queue_files(image)[-2]
@@ -132,7 +132,7 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
 
 
 @pytest.mark.parametrize("image", UNCLEAN, indirect=True)
-@pytest.mark.parametrize("at", share(range(20), 4))
+@pytest.mark.parametrize("at", share(range(20), 2))
 def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
     file = queue_files(image)[-2]
     good = file.read_bytes()

@@ -41,7 +41,7 @@ def open_error(path, **options):
     return caught.value
 
 
-@pytest.mark.parametrize(("number", "length"), share(list(product(range(4), LENGTHS)), 7), ids=str)
+@pytest.mark.parametrize(("number", "length"), share(list(product(range(4), LENGTHS)), 4), ids=str)
 def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, number, length):
     """In an earlier version, such a file determined the size if the file system listed it first."""
     file = log_files(bare)[number]
@@ -66,7 +66,7 @@ def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, numb
 
 
 @pytest.mark.parametrize(
-    ("number", "length"), share(list(product(range(4), LENGTHS[1:])), 5), ids=str
+    ("number", "length"), share(list(product(range(4), LENGTHS[1:])), 3), ids=str
 )
 def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
     file = log_files(bare)[number]
@@ -79,7 +79,7 @@ def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
 
 
 @pytest.mark.parametrize(
-    ("number", "length"), share(list(product([0, 1, 14], [0, 20, 100, 150])), 5), ids=str
+    ("number", "length"), share(list(product([0, 1, 14], [0, 20, 100, 150])), 3), ids=str
 )
 def test_a_repair_rebuilds_a_queue_file_of_wrong_length_with_the_size_of_the_other_files(
     bare, number, length

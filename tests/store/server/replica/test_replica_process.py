@@ -141,8 +141,15 @@ def test_a_source_reads_a_replica(tmp_path):
         source.client.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("which", [0, 1], ids=["primary", "replica"])
+@pytest.mark.parametrize(
+    ("which", "number"),
+    [
+        (0, signal.SIGKILL),
+        (1, signal.SIGSTOP),
+        pytest.param(0, signal.SIGSTOP, marks=pytest.mark.heavy),
+        pytest.param(1, signal.SIGKILL, marks=pytest.mark.heavy),
+    ],
+)
 def test_either_side_is_killed_or_suspended_and_comes_back(tmp_path, which, number):
     with pair(tmp_path) as both:
         address = both[0][1].listen[0]

@@ -232,7 +232,7 @@ def test_clean_shutdown_hands_over_exactly_the_pending_timers(steps):
         timing.close()
 
 
-@pytest.mark.parametrize("step", share(range(0, 60, 2), 10))
+@pytest.mark.parametrize("step", share(range(0, 60, 2), 5))
 def test_crash_during_close_loses_no_timer(path, clock, monkeypatch, step):
     """In the worst case, a broker then reads the whole queue again."""
     timing = Timing(path, clock)

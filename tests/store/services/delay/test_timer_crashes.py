@@ -13,7 +13,7 @@ from support.timing import HOUR, Timing
 FIRST = [b"0", b"2", b"1"]
 
 
-@pytest.mark.parametrize("step", share(range(20), 7))
+@pytest.mark.parametrize("step", share(range(20), 4))
 @pytest.mark.parametrize("after", ["kill", "power"])
 @pytest.mark.parametrize("half", [False, True])
 def test_crash_during_delivery_delivers_each_timer_once(

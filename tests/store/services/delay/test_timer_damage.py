@@ -124,7 +124,7 @@ def test_no_timer_is_lost_or_delivered_twice(path, clock, tmp_path, damage, then
         assert again.timers.count() == 0
 
 
-@pytest.mark.parametrize("damage", share(HARMFUL, 4))
+@pytest.mark.parametrize("damage", share(HARMFUL, 2))
 def test_damaged_index_is_rebuilt_while_the_store_is_open(path, clock, damage, caplog):
     with Timing(path, clock) as timing, Timing(path, clock) as other:
         timing.next_due()
@@ -198,7 +198,7 @@ def test_torn_entries_after_a_crash_are_not_damage(path, clock, caplog):
     assert not caplog.text
 
 
-@pytest.mark.parametrize("damage", [*share(HARMFUL, 4), remove_the_tally])
+@pytest.mark.parametrize("damage", [*share(HARMFUL, 2), remove_the_tally])
 def test_verify_reports_a_damaged_timer_index_and_repair_rebuilds_it(path, clock, damage):
     assert verify(path).ok
     damage(path / "pyrocket" / "timers")

@@ -118,7 +118,7 @@ def test_message_without_room_for_roll_times_is_kept(timing, clock):
     assert one.body == b"x"
 
 
-@pytest.mark.parametrize("step", share(range(24), 8))
+@pytest.mark.parametrize("step", share(range(24), 4))
 @pytest.mark.parametrize("after", ["kill", "power"])
 def test_crash_during_cleaning_delivers_each_timer_once(path, clock, monkeypatch, step, after):
     timing = Timing(path, clock)
