@@ -170,8 +170,10 @@ def wrong_length(
 def _gaps(run: FileQueue, end: int | None) -> set[int]:
     starts = _starts(run, end)
     if end is not None and not starts:
-        if run.starts():
-            raise FileNotFoundError(errno.ENOENT, "deleted by cleaning", os.fspath(run.folder))
+        if there := run.starts():
+            if there[0] > end:
+                raise FileNotFoundError(errno.ENOENT, "deleted by cleaning", os.fspath(run.folder))
+            return set()  # Nothing was written to the only file, which starts there.
         # A new log has no file and starts at the offset of one file size.
         return {run.start_of(end - 1)} if end > run.file_bytes else set()
     following = starts[1:] if end is None else [*starts[1:], end]

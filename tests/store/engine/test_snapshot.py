@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from contextlib import suppress
 
 import pytest
 from golden.java import CLEAN, GOLDEN, check_test_topic, listing
@@ -250,6 +251,27 @@ def test_an_empty_store_is_copied(path, target):
         store.snapshot(target)
     with Store.open(target) as copy:
         assert copy.append(message(queue_id=0)).queue_offset == 0
+
+
+@pytest.mark.parametrize("failing", range(1, 5))
+def test_a_store_whose_first_append_failed_is_copied(path, target, monkeypatch, failing):
+    """Its log may have one file, without messages."""
+    real, calls = io.write_at, []
+
+    def write(descriptor, data, offset):
+        calls.append(offset)
+        if len(calls) == failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor, data, offset)
+
+    with Store.open(path, create=True) as store:
+        store.topics.create("t", read_queues=1, write_queues=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "write_at", write)
+            with suppress(StoreUnavailableError):
+                store.append(message(queue_id=0))
+        store.snapshot(target)
+    assert not verify(target).findings
 
 
 def test_the_store_of_a_broker_is_copied(tmp_path, target):
