@@ -77,7 +77,7 @@ class Confirmations:
         @wraps(answer)
         def held(*given: Any, **named: Any) -> "Future[_Value]":
             result = answer(*given, **named)
-            return converted(self.status(), lambda done: _told(result, done.result()))
+            return converted(self.status(), lambda done: _with_status(result, done.result()))
 
         return held
 
@@ -119,7 +119,7 @@ class Confirmations:
             return due
 
 
-def _told(result: _Value, status: SendStatus) -> _Value:
+def _with_status(result: _Value, status: SendStatus) -> _Value:
     if status is _OK:
         return result
     if hasattr(result, "status"):
