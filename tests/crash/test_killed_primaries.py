@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,6 +10,7 @@ from pyrocket import Message, PyrocketError, Store
 from pyrocket.client import Producer
 from pyrocket.values.message import SendStatus
 from support.broker_process import running
+from support.commands import run
 from support.replicas import log_bytes, published
 from support.stores import bodies
 
@@ -30,9 +29,8 @@ def wait_for(condition):
 
 
 def promote(path):
-    command = [sys.executable, "-m", "pyrocket", "broker", "promote", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run("broker", "promote", path)
+    assert done.exit_code == 0, done.output
 
 
 class Senders:

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
@@ -17,6 +15,7 @@ from pyrocket.remote.connection import Connection
 from pyrocket.values.consuming import PullStatus
 from support import name_server
 from support.broker_process import metric, running
+from support.commands import run
 from support.replicas import assert_alike, log_bytes, published
 
 WAIT_S = 60
@@ -24,10 +23,8 @@ WAIT_S = 60
 
 def command(*arguments):
     """Run a command of pyrocket; return its status and its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pyrocket", *map(str, arguments)], capture_output=True, text=True
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = run(*arguments)
+    return done.exit_code, done.output
 
 
 def wait_for(condition):
