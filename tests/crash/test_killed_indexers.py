@@ -41,7 +41,7 @@ def test_the_index_equals_that_of_rocketmq_after_any_number_of_kills(path):
         time.sleep(rng.random() * 0.05)
         for writer in writers:
             writer.kill()
-            writer.wait()
+            writer.communicate()
     with Store.open(path) as store:
         store.topics.create("other")  # Completes the index after the killed writers.
         messages = store.read("t", 0, 0, 10**7)

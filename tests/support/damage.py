@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from pyrocket import Store, StoreConfig
+from pyrocket.errors import StoreDamagedError
 
 from support.stores import batch, log_files, message, numbered, overwrite, queue_files
 
@@ -46,6 +47,23 @@ def flip(path, offset, at):
     file, start, size = record_at(path, offset)
     place = start + (at if at >= 0 else size + at)
     overwrite(file, bytes([file.read_bytes()[place] ^ 0x41]), place)
+
+
+def readable(path):
+    """Return offset → body of the readable messages; a read ends before a damaged message."""
+    found = {}
+    with Store.open(path, read_only=True) as store:
+        known = store.offsets("t")[0]
+        at = known.minimum
+        while at < known.maximum:
+            try:
+                messages = store.read("t", 0, at, 100)
+            except StoreDamagedError:
+                at += 1
+                continue
+            found.update((one.queue_offset, one.body) for one in messages)
+            at += len(messages)
+    return found
 
 
 def index_files(path):

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import RecordDamagedError, StoreDamagedError
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.log import salvage
 from pyrocket.log.salvage import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
+from support.damage import readable
 from support.shares import FEW_STEPS, share
 from support.stores import (
     SMALL,
@@ -52,23 +53,6 @@ def damage(path, *offsets, at=BODY_AT):
     for place in [place_of(path, offset) for offset in offsets]:
         file = next(each for each in log_files(path) if int(each.name) == place - place % 4096)
         overwrite(file, bytes([file.read_bytes()[place % 4096 + at] ^ 1]), place % 4096 + at)
-
-
-def readable(path):
-    """Return the readable queue offsets with their bodies; a read ends before a damaged message."""
-    found = {}
-    with Store.open(path, read_only=True) as store:
-        known = store.offsets("t")[0]
-        at = known.minimum
-        while at < known.maximum:
-            try:
-                messages = store.read("t", 0, at, DURABLE)
-            except RecordDamagedError:
-                at += 1
-                continue
-            found.update((one.queue_offset, one.body) for one in messages)
-            at += len(messages)
-    return found
 
 
 def kill(path):
