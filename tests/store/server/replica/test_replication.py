@@ -111,7 +111,7 @@ def fill_files(store):
 
 def test_a_replica_is_equal_under_all_kinds_of_messages(primary, path, where):
     with served(primary) as address, linked(address, where):
-        produce(primary, 3)
+        produce(primary, 1)
         wait_until_level(path, where)
         assert_alike(path, where)
         (state,) = replicas_of(address)
@@ -150,7 +150,7 @@ def test_connections_are_cut_in_the_middle_of_records(primary, path, where, ever
     with served(primary) as address, cutting(address, every, within=True) as proxy:
         produce(primary, 1)
         with linked(proxy.address, where):
-            produce(primary, 2)
+            produce(primary, 1)
             wait_for(lambda: published(where) == published(path))
             assert proxy.cuts
     assert log_bytes(path).startswith(log_bytes(where))

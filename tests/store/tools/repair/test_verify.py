@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+from itertools import product
 
 import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK, listing
@@ -82,8 +83,10 @@ def test_verify_finds_nothing_wrong_with_recreated_topics(path, clock):
     assert not verify(path).findings
 
 
-@pytest.mark.parametrize("entry", [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)])
-@pytest.mark.parametrize("older_life_in_log", [True, False])
+@pytest.mark.parametrize(
+    ("older_life_in_log", "entry"),
+    share(product([True, False], [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)]), 3),
+)
 def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
     path, clock, older_life_in_log, entry
 ):
