@@ -71,10 +71,12 @@ def _address(process):
 
 
 def wait_until(holds, seconds=WAIT_S):
+    """Wait until a function returns a true value, and return it."""
     end = time.monotonic() + seconds
-    while not holds():
+    while not (found := holds()):
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.01)
+    return found
 
 
 def request_of(call, **fields):
