@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk import io
 from pyrocket.engine import recovery
 from support.stores import (
     SMALL,
@@ -19,10 +18,8 @@ from support.stores import (
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """These tests have no power losses, so fsyncs are skipped."""
-    monkeypatch.setattr(io, "sync", lambda descriptor: None)
-    monkeypatch.setattr(io, "sync_directory", lambda path: None)
+def no_waiting_for_the_disk(quick_disk):
+    """These tests have no power losses."""
 
 
 @pytest.fixture(autouse=True)

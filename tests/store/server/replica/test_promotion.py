@@ -15,7 +15,6 @@ from pyrocket.server.replica import promotion
 from pyrocket.server.replica.promotion import promote
 from pyrocket.tools.verify.verify import verify
 from store.server.replica.test_replication import (
-    MIDDLE,
     code_of,
     link_to,
     linked,
@@ -24,27 +23,18 @@ from store.server.replica.test_replication import (
 )
 from support.broker import served
 from support.name_server import wait_until
-from support.replicas import assert_alike, log_bytes, pass_files, pass_on, published, replica_of
+from support.replicas import (
+    MIDDLE,
+    assert_alike,
+    log_bytes,
+    pass_files,
+    pass_on,
+    published,
+    replica_of,
+)
 from support.sinks import numbered as numbered_batch
 from support.sinks import publish
 from support.stores import batch, bodies, message, numbered
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def flat(store, topic="t"):

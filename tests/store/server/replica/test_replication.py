@@ -30,28 +30,10 @@ from support.broker import served
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting
 from support.name_server import wait_until
-from support.replicas import assert_alike, log_bytes, published
+from support.replicas import MIDDLE, assert_alike, log_bytes, published
 from support.stores import SMALL, batch, bodies, message, numbered
 
 WAIT_S = 60
-MIDDLE = StoreConfig(log_file_bytes=1 << 16, queue_file_entries=100)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def link_to(address, where, credentials=Credentials(), name="r"):  # noqa: B008

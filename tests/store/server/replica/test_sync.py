@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pytest
-from pyrocket import LocalTransactionState, Message, PyrocketError, SinkBatch, Store, StoreConfig
+from pyrocket import LocalTransactionState, Message, PyrocketError, SinkBatch, Store
 from pyrocket.client import Producer
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
@@ -25,25 +25,7 @@ from support.replicas import log_bytes
 from support.stores import bodies as by_queue
 from support.stores import message
 
-MIDDLE = StoreConfig(log_file_bytes=1 << 16, queue_file_entries=100)
 SHORT_S = 0.3
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def bodies(store):
