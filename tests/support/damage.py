@@ -50,20 +50,23 @@ def flip(path, offset, at):
 
 
 def readable(path):
-    """Return offset → body of the readable messages; a read ends before a damaged message."""
+    """Return offset → body of the readable messages."""
     found = {}
     with Store.open(path, read_only=True) as store:
         known = store.offsets("t")[0]
         at = known.minimum
         while at < known.maximum:
-            try:
-                messages = store.read("t", 0, at, 100)
-            except StoreDamagedError:
-                at += 1
-                continue
+            messages = readable_at(store, at, 10) or readable_at(store, at, 1)
             found.update((one.queue_offset, one.body) for one in messages)
-            at += len(messages)
+            at += len(messages) or 1
     return found
+
+
+def readable_at(store, offset, count):
+    try:
+        return store.read("t", 0, offset, count)
+    except StoreDamagedError:
+        return []
 
 
 def index_files(path):
