@@ -126,7 +126,7 @@ def test_connections_are_cut_in_the_middle_of_records(primary, path, where, ever
     with served(primary) as address, cutting(address, every, within=True) as proxy:
         produce(primary, 1)
         with linked(proxy.address, where):
-            produce(primary, 1)
+            produce(primary, 2)
             wait_until(lambda: published(where) == published(path))
             assert proxy.cuts
     assert log_bytes(path).startswith(log_bytes(where))
