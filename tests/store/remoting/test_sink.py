@@ -23,13 +23,14 @@ from pyrocket.values.message import SendStatus
 from support.rocketmq_cluster import rocketmq
 from support.rocketmq_frames import items_of
 from support.rocketmq_server import Fault, RefusedError
+from support.shares import share
 
 A, B = "broker-a", "broker-b"
 SENDS = {310, 320}
 QUEUES = 2
 
 
-@pytest.fixture(params=["4.9", "5.5"])
+@pytest.fixture(params=share(["5.5", "4.9"], 1))
 def made(request, tmp_path):
     """Topic t with two queues at each of two brokers."""
     with rocketmq(tmp_path, version=request.param, brokers=(A, B)) as made:
@@ -183,6 +184,7 @@ def test_delayed_rows_are_sent_one_by_one(made, sink_of):
     assert [bytes(one.body) for one in delayed] == [b"m1", b"m3"]
 
 
+@pytest.mark.parametrize("made", ["4.9", "5.5"], indirect=True)
 def test_rocketmq_4_has_no_due_times(made, sink_of):
     sink, batch = sink_of(), numbered(2, delay=pa.array(["1h", None]))
     if made.is_5:
