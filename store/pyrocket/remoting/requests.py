@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.record import find_record
 from pyrocket.remoting.calls import (
     SEND_STATUS,
@@ -71,6 +72,18 @@ class PullAnswer(NamedTuple):
     maximum: int
     suggested_id: int
     records: memoryview
+
+
+class SendAnswer(NamedTuple):
+    """What a broker answers to a send: the place of the message, of a batch that of the first.
+
+    offset_id: The offset message id, which has the log offset.
+    """
+
+    status: SendStatus
+    queue_offset: int
+    log_offset: int
+    offset_id: str
 
 
 _PULL_FIELDS = ("nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId")
@@ -282,7 +295,7 @@ def send(
     flag: int = 0,
     sys_flag: int = 0,
     is_batch: bool = False,
-) -> ServerCall[SendStatus]:
+) -> ServerCall[SendAnswer]:
     """Store a message, or all messages of a batch, in a queue. Repeated, it stores them again.
 
     They are stored with any status. A topic that is missing is not created.
@@ -298,11 +311,19 @@ def send(
     return server_call(
         f"messages for the topic {topic!r} queue {queue_id}",
         RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
-        lambda answer: SEND_STATUS[answer.code],
+        _sent,
         values,
         body=body,
         also=SEND_STATUS,
     )
+
+
+def _sent(answer: Frame) -> SendAnswer:
+    offset_id, _, _ = answer.fields["msgId"].partition(",")
+    if (place := parse_offset_message_id(offset_id)) is None:
+        raise ValueError("no offset message id")
+    queue_offset = int(answer.fields["queueOffset"])
+    return SendAnswer(SEND_STATUS[answer.code], queue_offset, place[2], offset_id)
 
 
 def version_of() -> ServerCall[int]:

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pyrocket.base.clock import Pauses, system_clock
-from pyrocket.engine.message_encoder import by_topic, name_row, route
+from pyrocket.base.config import MAX_BODY_BYTES
+from pyrocket.engine.message_encoder import by_topic, check_message, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,
     InvalidInputError,
@@ -23,12 +24,12 @@ from pyrocket.errors import (
     UnsupportedError,
 )
 from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
+from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows, row_of
 from pyrocket.remoting.calls import error_of
 from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
-from pyrocket.remoting.requests import version_of
+from pyrocket.remoting.requests import SendAnswer, version_of
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
+from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,6 +56,7 @@ class RocketMQSink:
     """
 
     retention = None
+    _last: tuple[MessageQueue, SendAnswer]
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class RocketMQSink:
         self._known: dict[str, list[MessageQueue]] = {}
         self._with_timers: set[str] = set()
         self._status = SendStatus.SEND_OK
+        self._turn = random.randrange(1024)
 
     def within(self, seconds: float) -> "Self":
         """Return a sink of the same cluster whose requests are repeated for this time."""
@@ -131,6 +134,23 @@ class RocketMQSink:
         size = sum(item.body.nbytes for queue in waiting.values() for item in queue)
         self._send(waiting)
         return AppendResult(len(columns), size, 0, self._status)
+
+    def send(self, message: Message, create: bool = False) -> SendResult:
+        """Send one message, and return its place; its topic is not created.
+
+        Raises the errors of `append`.
+        """
+        check_message(message, MAX_BODY_BYTES)
+        row, repeat_id, self._turn = row_of(message), uuid4().hex, self._turn + 1
+        try:
+            self.append(row, topic=message.topic, first_queue=self._turn, repeat_id=repeat_id)
+        except MessageError as error:
+            text = error.message.replace("row 0", "the message", 1)
+            raise MessageError(text, remedy=error.remedy, code=error.code) from None
+        (msg_id,) = message_ids(repeat_id, check_send_batch(row), None).to_pylist()
+        queue, answer = self._last
+        place = queue.queue_id, answer.queue_offset, answer.log_offset
+        return SendResult(queue.topic, *place, msg_id, answer.offset_id, answer.status)
 
     def flush(self) -> None:
         """Do nothing: brokers flush as they are configured."""
@@ -239,13 +259,14 @@ class RocketMQSink:
         failed: _Failed = {}
         for queue, call, answer in zip(queues, calls, answers, strict=True):
             if call.accepts(answer):
-                self._note(call.value(answer, pool.place))
+                self._note(queue, call.value(answer, pool.place))
             else:
                 failed[queue] = error_of(answer, call.asked, pool.place)
         return failed
 
-    def _note(self, status: SendStatus) -> None:
+    def _note(self, queue: MessageQueue, answer: SendAnswer) -> None:
         """Log the first answer whose messages are stored, but not flushed or copied in time."""
+        self._last, status = (queue, answer), answer.status
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
