@@ -29,6 +29,7 @@ from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.reads import read_range
 from pyrocket.remoting.records import records_of
 from pyrocket.remoting.requests import (
+    READER_GROUP,
     commit,
     committed,
     group_settings,
@@ -69,7 +70,7 @@ def sent_by(call):
 
     def read(answer):
         ids = answer.fields["msgId"].split(",")
-        return Sent(call.read(answer), int(answer.fields["queueOffset"]), ids)
+        return Sent(call.read(answer).status, int(answer.fields["queueOffset"]), ids)
 
     return replace(call, read=read)
 
@@ -212,9 +213,9 @@ class RemotingContract:
         client.create(topic)
         for tag in "abcab":
             client.send(topic, tag.encode(), properties=f"TAGS\x01{tag}\x02")
-        found = client.one(pull(topic, 0, 0, 32, tags="a || c"))
+        found = client.one(pull(topic, 0, 0, 32, READER_GROUP, "a || c"))
         assert bodies_of(found.records) == [b"a", b"c", b"a"]
-        none = client.one(pull(topic, 0, 0, 32, tags="z"))
+        none = client.one(pull(topic, 0, 0, 32, READER_GROUP, "z"))
         assert (none.code, none.next_offset, bytes(none.records)) == (20, 5, b"")
 
     def test_what_cannot_be_pulled_is_an_error_that_names_it(self, client, topic, is_5):
@@ -336,7 +337,7 @@ class RemotingContract:
         client.send(topic, batch_of([(b"new", "KEYS\x01k\x02")] * 70), is_batch=True)
 
         def page(end_ms=FUTURE_MS):
-            found = client.one(messages_of_key(topic, "k", end_ms=end_ms))
+            found = client.one(messages_of_key(topic, "k", 0, end_ms))
             return [(each.body, each.store_timestamp) for each in records_of(found)]
 
         eventually(lambda: len(page()) == 64)

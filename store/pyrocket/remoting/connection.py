@@ -22,7 +22,7 @@ from pyrocket.base.allocator import keep_blocks
 from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
-from pyrocket.remoting.calls import RequestCode, ServerCall
+from pyrocket.remoting.calls import SEND_CODES, ServerCall
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import Frame, FrameError, encode_head
 
@@ -31,9 +31,6 @@ CONNECT_S = 3.0
 
 _KEPT = 2
 """How many unused connections a pool keeps."""
-
-_SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
-"""Requests that store their messages again if they are repeated."""
 
 _COPIED_BYTES = 1 << 16
 """Requests of less are sent by one call; longer ones without a copy."""
@@ -182,7 +179,7 @@ class RemotingConnection:
         if isinstance(error, TimeoutError):
             reason = f"it took longer than {seconds:.3g} s"
         remedy = _tls_remedy(error) if isinstance(error, ssl.SSLError) else _CHECK
-        is_safe = _SENDS.isdisjoint(self._waiting.values())
+        is_safe = not {*SEND_CODES} & {*self._waiting.values()}  # They would store again.
         message = f"{self.place} failed {what}: {reason}."
         return TransportError(message, remedy=remedy, repeat_is_safe=is_safe)
 

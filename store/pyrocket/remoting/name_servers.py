@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
 from pyrocket.remoting.calls import (
-    RequestCode,
+    CallKind,
     ResponseCode,
     ServerCall,
-    server_call,
     succeeded,
     table_of,
 )
@@ -160,14 +159,12 @@ class NameServers:
 
     def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
         """Return all live brokers by name."""
-        call = server_call("the brokers", RequestCode.GET_BROKER_CLUSTER_INFO, _live_brokers)
-        (brokers,) = self._ask([call], seconds)
+        (brokers,) = self._ask([_all_brokers()], seconds)
         return self._reachable(brokers)
 
     def topics(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, sorted, including those of the system."""
-        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        (names,) = self._ask([server_call("the topics", code, _topic_names)], seconds)
+        (names,) = self._ask([_all_topics()], seconds)
         return names
 
     def forget(self, topic: str) -> None:
@@ -237,13 +234,10 @@ def _route(topic: str) -> ServerCall[TopicRouteData | None]:
     """Ask for the route of a topic; None if there is none. Raises UnsupportedError."""
     if topic.startswith(_LIGHT_QUEUE):
         raise _unsupported(topic, "a light queue, which has no route", "the topic of its messages")
-    return server_call(
-        f"the route of the topic {topic!r}",
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        partial(_read_route, topic),
-        {"topic": topic, "acceptStandardJsonOnly": "true"},
-        also=[ResponseCode.TOPIC_NOT_EXIST],
-    )
+    read, absent = partial(_read_route, topic), [ResponseCode.TOPIC_NOT_EXIST]
+    fields = "topic acceptStandardJsonOnly=true"
+    kind = CallKind(105, "the route of the topic {topic!r}", read, fields, also=absent)
+    return kind(topic)
 
 
 def _read_route(topic: str, answer: Frame) -> TopicRouteData | None:
@@ -278,9 +272,13 @@ def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses
     return brokers
 
 
-def _live_brokers(answer: Frame) -> dict[str, BrokerAddresses]:
-    return _brokers((table_of(answer).get("brokerAddrTable") or {}).values())
-
-
-def _topic_names(answer: Frame) -> list[str]:
-    return sorted(map(str, table_of(answer).get("topicList") or ()))
+_all_brokers = CallKind(
+    106,
+    "the brokers",
+    lambda answer: _brokers((table_of(answer).get("brokerAddrTable") or {}).values()),
+)
+_all_topics = CallKind(
+    206,
+    "the topics",
+    lambda answer: sorted(map(str, table_of(answer).get("topicList") or ())),
+)
