@@ -81,7 +81,7 @@ class Client:
     def __init__(self, addresses, broker="broker-a", credentials=None):
         self.broker, credentials = broker, credentials or Credentials()
         self.names = NameServers(addresses, credentials)
-        found = eventually(lambda: self.names.brokers(CALL_S).get(broker))
+        found = eventually(lambda: self.names.live_brokers(CALL_S).get(broker))
         self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
     def ask(self, *calls):
@@ -150,8 +150,8 @@ class RemotingContract:
         broker = route.brokers["broker-a"]
         assert (broker.name, broker.cluster) == ("broker-a", "DefaultCluster")
         assert broker.addresses == {0: client.pool.address}
-        assert broker == client.names.brokers(CALL_S)["broker-a"]
-        assert topic in client.names.topics(CALL_S)
+        assert broker == client.names.live_brokers(CALL_S)["broker-a"]
+        assert topic in client.names.topic_names(CALL_S)
         assert client.names.routes([f"{topic}-none", topic], CALL_S) == {topic: route}
 
     def test_offsets_are_those_of_all_queues(self, client, topic):
@@ -374,7 +374,7 @@ class RemotingContract:
     def test_sending_never_creates_a_topic(self, client, topic):
         with pytest.raises(TopicNotFoundError, match=topic):
             client.send(topic, b"x")
-        assert topic not in client.names.topics(CALL_S)
+        assert topic not in client.names.topic_names(CALL_S)
 
     def test_a_message_is_refused_only_for_a_queue_that_does_not_exist(self, client, topic):
         """A topic that is closed to senders is closed in its route only."""

@@ -83,21 +83,8 @@ class TopicRouteData:
         }
 
 
-@dataclass
-class _Known:
-    """A route that was answered; `asked_at` is on the monotonic clock."""
-
-    route: TopicRouteData
-    asked_at: float
-    is_doubtful: bool = False
-
-
 class NameServers:
-    """Asks name servers, one of them until it fails. Safe to share between threads.
-
-    Attributes:
-        known: The brokers by name, as the last answers have them.
-    """
+    """Asks name servers, one of them until it fails. Safe to share between threads."""
 
     def __init__(
         self,
@@ -124,9 +111,11 @@ class NameServers:
         ]
         replaced = (broker_addresses or {}).items()
         self._replaced = {name: {MASTER: address} for name, address in replaced}
-        self._route_s = route_s
-        self._routes: dict[str, _Known] = {}
-        self.known: dict[str, BrokerAddresses] = {}
+        self._credentials, self._route_s = credentials, route_s
+        self._routes: dict[str, TopicRouteData] = {}
+        self._old_at: dict[str, float] = {}
+        self._doubtful: set[str] = set()
+        self._brokers: dict[str, BrokerAddresses] = {}
 
     def routes(
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
@@ -140,53 +129,49 @@ class NameServers:
         UnsupportedError (UNSUPPORTED_TOPIC) for light queues and static topics.
         """
         now = time.monotonic()
-        asked = [topic for topic in topics if fresh or self._is_old(topic, now)]
+        asked = [topic for topic in topics if fresh or now >= self._old_at.get(topic, now)]
+        are_known = self._routes.keys() >= {*asked}
+        reason = "name servers have none any longer"
         try:
-            answers = self._ask([*map(_route, asked)], seconds)
+            answers = self._asked([*map(_route, asked)], seconds, once=are_known)
         except PyrocketError as error:
-            if any(topic not in self._routes for topic in asked):
+            if not are_known:
                 raise
-            for topic in asked:
-                self._keep(topic, now, f"no name server has answered: {error}")
-        else:
-            for topic, answer in zip(asked, answers, strict=True):
-                if answer is not None:
-                    brokers = self._reachable(answer.brokers)
-                    self._routes[topic] = _Known(replace(answer, brokers=brokers), now)
-                elif topic in self._routes:
-                    self._keep(topic, now, "name servers have none any longer")
-        return {topic: self._routes[topic].route for topic in topics if topic in self._routes}
+            answers, reason = [None] * len(asked), f"no name server has answered: {error}"
+        for topic, answer in zip(asked, answers, strict=True):
+            if answer is not None:
+                brokers = self._reachable(answer.brokers)
+                self._routes[topic] = replace(answer, brokers=brokers)
+                self._old_at[topic] = now + self._route_s
+                self._doubtful.discard(topic)
+            elif topic in self._routes:
+                self._keep(topic, now, reason)
+        return {topic: self._routes[topic] for topic in topics if topic in self._routes}
 
-    def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
+    def live_brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
         """Return all live brokers by name."""
-        (brokers,) = self._ask([_all_brokers()], seconds)
+        (brokers,) = self._asked([_all_brokers()], seconds)
         return self._reachable(brokers)
 
-    def topics(self, seconds: float) -> list[str]:
+    def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, sorted, including those of the system."""
-        (names,) = self._ask([_all_topics()], seconds)
+        (names,) = self._asked([_all_topics()], seconds)
         return names
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Forget the route of a topic, because its brokers have said that it is gone."""
         self._routes.pop(topic, None)
-
-    @property
-    def place(self) -> str:
-        """The name server that is asked next."""
-        return self._servers[0].place
+        self._old_at.pop(topic, None)
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         for server in self._servers:
             server.close()
 
-    def _is_old(self, topic: str, now: float) -> bool:
-        known = self._routes.get(topic)
-        return known is None or now - known.asked_at >= self._route_s
-
-    def _ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
-        """Return what the first name server that answers knows.
+    def _asked(
+        self, calls: Sequence[ServerCall[_Value]], seconds: float, *, once: bool = True
+    ) -> list[_Value]:
+        """Return what the first name server that answers knows; `once` is for subclasses.
 
         Each of those that are left gets an equal share of the time that is left.
         """
@@ -206,11 +191,10 @@ class NameServers:
 
     def _keep(self, topic: str, now: float, reason: str) -> None:
         """Use the last known route of a topic until it is asked for again soon; log it once."""
-        known = self._routes[topic]
-        known.asked_at = now - (1 - _SOON) * self._route_s
-        if not known.is_doubtful:
+        self._old_at[topic] = now + _SOON * self._route_s
+        if topic not in self._doubtful:
             _log.warning("the last known route of the topic %s is used: %s", topic, reason)
-        known.is_doubtful = True
+        self._doubtful.add(topic)
 
     def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
         """Remember brokers with the addresses at which they can be reached from here."""
@@ -218,7 +202,7 @@ class NameServers:
             name: replace(broker, addresses=self._replaced.get(name, broker.addresses))
             for name, broker in brokers.items()
         }
-        self.known = self.known | reachable
+        self._brokers = self._brokers | reachable
         return reachable
 
 
