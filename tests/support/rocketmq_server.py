@@ -5,8 +5,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket.remoting.frame_reader import FrameReader
-from pyrocket.remoting.frames import FrameError
+from pyrocket.remoting.frames import FrameError, FrameReader
 
 from support.rocketmq_frames import binary_frame, json_frame, signature
 

@@ -153,7 +153,7 @@ class NamesrvTarget(_Named):
         routes = cluster.routes(topics, patience).values()
         brokers = {name for route in routes for name in route.queues}
         if not brokers:  # A query that waits for its topics needs one.
-            brokers = {cluster.first_broker(patience)}
+            brokers = {cluster.broker("", patience).name}
 
         def source_of(name: str) -> NamesrvBrokerSource:
             cluster.broker(name, self.endpoint.timeout_ms / 1000)

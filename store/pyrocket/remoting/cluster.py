@@ -12,7 +12,9 @@ from pyrocket.base.credentials import Credentials
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.name_servers import MASTER, ROUTE_S, BrokerAddresses, NameServers
+from pyrocket.remoting.name_servers import ROUTE_S, NameServers
+from pyrocket.values.routes import PRIMARY as MASTER
+from pyrocket.values.routes import BrokerData
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
@@ -83,38 +85,27 @@ class RocketMQCluster(NameServers):
             remedy=f"Did you mean {near[0]!r}?" if near else TOPIC_REMEDY,
         )
 
-    def first_broker(self, seconds: float) -> str:
-        """Return the first name of a live broker. Raises TransportError if there is none."""
-
-        def first(left: float) -> str:
-            live = self.live_brokers(left)
-            if not live:
-                raise self._knows("no broker", "Start a broker; brokers register every 30 s.")
-            return min(live)
-
-        return repeated(first, seconds)
-
-    def broker(self, name: str, seconds: float) -> BrokerAddresses:
-        """Return a live broker, also one that has just started.
+    def broker(self, name: str, seconds: float) -> BrokerData:
+        """Return a live broker, also one that has just started; without a name, the first one.
 
         Raises TransportError if name servers do not know it after `seconds`.
         """
 
-        def known(left: float) -> BrokerAddresses:
-            broker = self._brokers.get(name) or self.live_brokers(left).get(name)
+        def known(left: float) -> BrokerData:
+            if name in self._brokers:
+                return self._brokers[name]
+            live = self.live_brokers(left)
+            broker = live.get(name or min(live, default=""))
             if broker is None:
-                raise self._knows(
-                    f"no broker {name}",
-                    "Start the broker. If it has left the cluster for good, name it in the option"
-                    " removedBrokers.",
+                raise TransportError(
+                    f"{self._servers[0].place} knows no broker {name}".rstrip() + ".",
+                    remedy="Start it; brokers register every 30 s. If it has left the cluster for"
+                    " good, name it in the option removedBrokers.",
+                    repeat_is_safe=True,
                 )
             return broker
 
         return repeated(known, seconds)
-
-    def _knows(self, what: str, remedy: str) -> TransportError:
-        message = f"{self._servers[0].place} knows {what}."
-        return TransportError(message, remedy=remedy, repeat_is_safe=True)
 
     def pool(self, name: str, seconds: float, *, reads: bool = False) -> ConnectionPool:
         """Return the connections to the master of a broker, or with `reads` to where it is read.

@@ -23,8 +23,7 @@ from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remoting.calls import SEND_CODES, ServerCall
-from pyrocket.remoting.frame_reader import FrameReader
-from pyrocket.remoting.frames import Frame, FrameError, encode_head
+from pyrocket.remoting.frames import Frame, FrameError, FrameReader, encode_head
 
 CONNECT_S = 3.0
 """The longest time to connect, as in RocketMQ's clients."""
@@ -134,16 +133,6 @@ class RemotingConnection:
                     self._check_protocol(bytes(room[: min(size, 16)]))
                 self._frames = self._reader.received(size)
 
-    def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
-        """Send requests at once, and return their answers in the same order."""
-        end = time.monotonic() + seconds
-        numbers = self.send(requests, seconds)
-        answers: dict[int, Frame] = {}
-        while len(answers) < len(numbers):
-            answer = self.receive(max(end - time.monotonic(), 0))
-            answers[answer.opaque] = answer
-        return [answers[number] for number in numbers]
-
     def close(self) -> None:
         """Close the connection."""
         with suppress(OSError, AttributeError):  # Without a socket, it was never connected.
@@ -226,8 +215,13 @@ class ConnectionPool:
         Raises TransportError, UnsupportedError.
         """
         end = time.monotonic() + seconds
+        answers: dict[int, Frame] = {}
         with self.connection(seconds) as connection:
-            return connection.exchange(requests, max(end - time.monotonic(), 0))
+            numbers = connection.send(requests, max(end - time.monotonic(), 0))
+            while len(answers) < len(numbers):
+                answer = connection.receive(max(end - time.monotonic(), 0))
+                answers[answer.opaque] = answer
+        return [answers[number] for number in numbers]
 
     def ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
         """Make calls at once, and return their values in the same order.

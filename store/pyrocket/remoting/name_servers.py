@@ -26,9 +26,8 @@ from pyrocket.remoting.calls import (
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.values.admin import TopicConfig
-
-MASTER = 0
-"""The id of the master among the brokers with one name."""
+from pyrocket.values.routes import PRIMARY as MASTER
+from pyrocket.values.routes import BrokerData
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, as in RocketMQ's clients."""
@@ -44,15 +43,6 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class BrokerAddresses:
-    """The live brokers with one name: `addresses` by their id, of which 0 is the master."""
-
-    cluster: str
-    name: str
-    addresses: Mapping[int, str]
-
-
-@dataclass(frozen=True)
 class TopicRouteData:
     """The brokers and the queues of a topic.
 
@@ -63,7 +53,7 @@ class TopicRouteData:
     """
 
     queues: Mapping[str, TopicConfig]
-    brokers: Mapping[str, BrokerAddresses]
+    brokers: Mapping[str, BrokerData]
     order: str = ""
 
     @property
@@ -115,7 +105,7 @@ class NameServers:
         self._routes: dict[str, TopicRouteData] = {}
         self._old_at: dict[str, float] = {}
         self._doubtful: set[str] = set()
-        self._brokers: dict[str, BrokerAddresses] = {}
+        self._brokers: dict[str, BrokerData] = {}
 
     def routes(
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
@@ -148,7 +138,7 @@ class NameServers:
                 self._keep(topic, now, reason)
         return {topic: self._routes[topic] for topic in topics if topic in self._routes}
 
-    def live_brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
+    def live_brokers(self, seconds: float) -> dict[str, BrokerData]:
         """Return all live brokers by name."""
         (brokers,) = self._asked([_all_brokers()], seconds)
         return self._reachable(brokers)
@@ -196,7 +186,7 @@ class NameServers:
             _log.warning("the last known route of the topic %s is used: %s", topic, reason)
         self._doubtful.add(topic)
 
-    def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
+    def _reachable(self, brokers: Mapping[str, BrokerData]) -> dict[str, BrokerData]:
         """Remember brokers with the addresses at which they can be reached from here."""
         reachable = {
             name: replace(broker, addresses=self._replaced.get(name, broker.addresses))
@@ -247,12 +237,12 @@ def _unsupported(topic: str, what: str, instead: str) -> UnsupportedError:
     )
 
 
-def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses]:
+def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerData]:
     brokers = {}
     for table in tables:
         name, addresses = str(table["brokerName"]), sorted(table["brokerAddrs"].items())
         by_id = {int(key): str(address) for key, address in addresses}
-        brokers[name] = BrokerAddresses(str(table.get("cluster", "")), name, by_id)
+        brokers[name] = BrokerData(str(table.get("cluster", "")), name, by_id)
     return brokers
 
 

@@ -88,7 +88,7 @@ class RocketMQSink:
         """The name of the cluster as the id of a store."""
         routes = self._cluster.routes(self._topics[:1], self._seconds)
         brokers = sorted(name for topic_route in routes.values() for name in topic_route.brokers)
-        name = self._broker or (brokers or [self._cluster.first_broker(self._seconds)])[0]
+        name = self._broker or (brokers or [""])[0]
         return f"rocketmq:{self._cluster.broker(name, self._seconds).cluster}"
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
@@ -184,7 +184,7 @@ class RocketMQSink:
     def _check_timers(self, topics: set[str]) -> None:
         """Raise UnsupportedError if a broker of the topics has no due times, as RocketMQ 4."""
         brokers = {queue.broker for topic in topics if topic for queue in self._queues(topic)}
-        brokers = brokers or {self._broker or self._cluster.first_broker(self._seconds)}
+        brokers = brokers or {self._broker or self._cluster.broker("", self._seconds).name}
         for name in sorted(brokers - self._with_timers):
             (version,) = self._cluster.ask(name, [version_of()], self._seconds)
             if version < _FIRST_WITH_TIMERS:
