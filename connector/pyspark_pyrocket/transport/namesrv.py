@@ -222,9 +222,6 @@ class NamesrvBrokerSource(RocketMQSource):
     def by_broker(self, expected: Collection[str] = ()) -> "dict[str, NamesrvBrokerSource]":
         return {self.broker: self}
 
-    def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
-        return self.limited(seconds)
-
     plan_view = read_view = _refused(Capability.VIEWS)
 
 

@@ -77,7 +77,7 @@ class TopicsOfBroker:
         self._group, self._read = group or READER_GROUP, tuple(topics)
         self._memory = _Memory(self._read)
 
-    def limited(self, seconds: float) -> "Self":
+    def within(self, seconds: float, *, lock: float | None = None) -> "Self":
         """Return a source that shares everything with this one, and has another deadline."""
         limited = copy(self)
         limited.seconds = seconds

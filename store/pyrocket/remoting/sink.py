@@ -218,6 +218,7 @@ class RocketMQSink:
     def _final(self, queue: MessageQueue, error: PyrocketError) -> PyrocketError:
         """Return the error of a broker, which is not one about rows of which none were sent."""
         self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
+        self._known.pop(queue.topic, None)
         if not isinstance(error, InvalidInputError):
             return error
         message = f"{error.message} Other rows may be stored."
