@@ -20,9 +20,8 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.calls import CallKind
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.lookups import locate
 from pyrocket.remoting.name_servers import NameServers
 from pyrocket.remoting.pulls import PullSettings
@@ -70,9 +69,9 @@ def sent_by(call):
 
     def read(answer):
         ids = answer.fields["msgId"].split(",")
-        return Sent(call.read(answer).status, int(answer.fields["queueOffset"]), ids)
+        return Sent(call.kind.read(answer).status, int(answer.fields["queueOffset"]), ids)
 
-    return replace(call, read=read)
+    return replace(call, kind=replace(call.kind, read=read))
 
 
 class Client:
@@ -408,7 +407,7 @@ class RemotingContract:
         names.close()
 
     def test_a_request_that_a_broker_does_not_know_is_an_error(self, client):
-        call = ServerCall("something", Frame(7777), lambda answer: None)
+        call = CallKind(7777, "something", lambda answer: None)()
         with pytest.raises(UnsupportedError, match="usually port 9876") as caught:
             client.one(call)
         assert caught.value.code == "PROTOCOL_UNKNOWN"
@@ -417,7 +416,7 @@ class RemotingContract:
         """Keys that are numbers or objects are no JSON."""
         client.create(topic)
         client.send(topic, b"a")
-        raw = client.one(ServerCall("raw", topic_offsets(topic).request, lambda one: one))
+        raw = client.one(CallKind(202, "raw", lambda one: one, "topic")(topic))
         with pytest.raises(json.JSONDecodeError):
             json.loads(bytes(raw.body))
         assert client.one(topic_offsets(topic))[0].maximum == 1

@@ -120,55 +120,17 @@ def succeeded(answer: Frame) -> bool:
 
 
 @dataclass(frozen=True)
-class ServerCall(Generic[_Value]):
-    """A request to a server, and how its answer is read.
-
-    Attributes:
-        asked: What is requested, with the names of topic and group, for errors.
-        request: The request, without signature.
-        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
-        also: The codes besides SUCCESS that are no errors.
-        remarks: What a server says in other answers that are no errors.
-    """
-
-    asked: str
-    request: Frame
-    read: Callable[[Frame], _Value]
-    also: Container[int] = ()
-    remarks: Collection[str] = ()
-
-    def accepts(self, answer: Frame) -> bool:
-        """Whether an answer is no error."""
-        is_known = succeeded(answer) or answer.code in self.also
-        return is_known or any(text in answer.remark for text in self.remarks)
-
-    def value(self, answer: Frame, place: str) -> _Value:
-        """Return the value of an answer from the server `place`.
-
-        Raises the error that the answer reports; UnsupportedError (PROTOCOL_BROKEN).
-        """
-        if not self.accepts(answer):
-            raise error_of(answer, self.asked, place)
-        try:
-            return self.read(answer)
-        except PARSE_ERRORS as error:
-            raise UnsupportedError(
-                f"{place} answered {self.asked} with something that cannot be read.",
-                remedy="Check the version of RocketMQ: 4.9 and 5.x are supported.",
-                code="PROTOCOL_BROKEN",
-            ) from error
-
-
-Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
-"""Makes calls at a server in one flight, and returns their values in the same order."""
-
-
-@dataclass(frozen=True)
 class CallKind(Generic[_Value]):
     """A kind of call, which is called with the values of its fields.
 
-    `fields` are their names, in the order of the arguments, with `=` and the default of each that
-    has one; the others are attributes of ServerCall, whose `asked` is formatted with the fields.
+    Attributes:
+        code: The code of the requests.
+        asked: What is requested, for errors; formatted with the fields.
+        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
+        fields: The names of the fields, in the order of the arguments, with `=` and the default of
+            those that have one.
+        also: The codes besides SUCCESS that are no errors.
+        remarks: What a server says in other answers that are no errors.
 
     Example:
         highest_offset = CallKind(30, "an offset of {topic!r}", offset_of, "topic queueId")
@@ -182,12 +144,49 @@ class CallKind(Generic[_Value]):
     also: Container[int] = ()
     remarks: Collection[str] = ()
 
-    def __call__(self, *values: object, body: bytes | memoryview = b"") -> ServerCall[_Value]:
+    def __call__(self, *values: object, body: bytes | memoryview = b"") -> "ServerCall[_Value]":
         """Return a call with these values, which are sent as text."""
         named = dict(part.partition("=")[::2] for part in self.fields.split())
         named |= zip([*named], map(str, values), strict=False)
-        request = Frame(self.code, named, body)
-        return ServerCall(self.asked.format(**named), request, self.read, self.also, self.remarks)
+        return ServerCall(self, Frame(self.code, named, body))
+
+
+@dataclass(frozen=True)
+class ServerCall(Generic[_Value]):
+    """A request to a server, without signature, and how its answer is read."""
+
+    kind: CallKind[_Value]
+    request: Frame
+
+    @property
+    def asked(self) -> str:
+        """What is requested, with the names of topic and group, for errors."""
+        return self.kind.asked.format(**self.request.fields)
+
+    def accepts(self, answer: Frame) -> bool:
+        """Whether an answer is no error."""
+        is_known = succeeded(answer) or answer.code in self.kind.also
+        return is_known or any(text in answer.remark for text in self.kind.remarks)
+
+    def value(self, answer: Frame, place: str) -> _Value:
+        """Return the value of an answer from the server `place`.
+
+        Raises the error that the answer reports; UnsupportedError (PROTOCOL_BROKEN).
+        """
+        if not self.accepts(answer):
+            raise error_of(answer, self.asked, place)
+        try:
+            return self.kind.read(answer)
+        except PARSE_ERRORS as error:
+            raise UnsupportedError(
+                f"{place} answered {self.asked} with something that cannot be read.",
+                remedy="Check the version of RocketMQ: 4.9 and 5.x are supported.",
+                code="PROTOCOL_BROKEN",
+            ) from error
+
+
+Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
+"""Makes calls at a server in one flight, and returns their values in the same order."""
 
 
 def table_of(answer: Frame) -> dict[str, Any]:

@@ -180,8 +180,8 @@ members = CallKind(
 
 def write_group(group: str) -> ServerCall[None]:
     """Create a consumer group at a broker, or replace its settings by the default ones."""
-    kind = CallKind(200, f"to write the group {group!r}", _nothing)
-    return kind(body=json.dumps({"groupName": group}).encode())
+    kind = CallKind(200, "to write the group {name!r}", _nothing, "name")
+    return kind(group, body=json.dumps({"groupName": group}).encode())
 
 
 _write_topic = CallKind(
