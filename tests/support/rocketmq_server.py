@@ -5,7 +5,8 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrocket.remoting.frames import FrameError, FrameReader
+from pyrocket.remoting.frame_reader import FrameReader
+from pyrocket.remoting.frames import FrameError
 
 from support.rocketmq_frames import binary_frame, json_frame, signature
 

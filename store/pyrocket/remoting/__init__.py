@@ -1,6 +1,7 @@
 """The client of real RocketMQ clusters, which speak RocketMQ's remoting protocol.
 
-frames        requests and answers as bytes, and the bytes of a connection as frames
+frames        requests and answers as bytes
+frame_reader  the bytes of a connection as frames
 calls         requests with their answers; the codes of both, and the errors that answers become
 requests      the calls to brokers
 connection    the connections to one server: TLS, signatures, servers of other protocols

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.engine.delayed_routing import due_times, number_property, with_properties
-from pyrocket.engine.message_encoder import keys_of, order_by_queue
+from pyrocket.engine.message_encoder import order_by_queue
 from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS
 from pyrocket.formats.content_sum import row_sums
 from pyrocket.formats.message_keys import hex_column
 from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
 from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
-from pyrocket.formats.send_columns import SEND_COLUMNS, SendColumns
+from pyrocket.formats.send_columns import SendColumns
 from pyrocket.remoting.calls import ServerCall
 from pyrocket.remoting.requests import SendAnswer, send
-from pyrocket.values.message import Message, MessageQueue
+from pyrocket.values.message import MessageQueue
 
 BATCH_BYTES = 512 << 10
 """The size of a batch, unless one message is longer. A broker accepts records of 4 MiB in all."""
@@ -51,25 +51,6 @@ def message_ids(append: str, columns: SendColumns, topics: pa.StringArray | None
     ids["row"] = np.arange(len(columns)) + int.from_bytes(begin[6:10], "big")
     ids["sum"], ids["length"] = row_sums(columns, topics), pc.binary_length(columns.body)
     return hex_column(ids.view(np.uint8).reshape(len(columns), _ID.itemsize))
-
-
-def row_of(message: Message) -> pa.RecordBatch:
-    """Return a checked message as a batch of one row."""
-    values = {
-        "body": message.body,
-        "tags": message.tags,
-        "keys": [*keys_of(message)],
-        "properties": [*message.properties.items()],
-        "queueId": message.queue_id,
-        "shardingKey": message.sharding_key,
-        "flag": message.flag,
-        "delayLevel": message.delay_level,
-        "deliverTimestamp": message.deliver_at_ms,
-    }
-    kinds = {name: kinds[0] for name, kinds in SEND_COLUMNS.items()}
-    kinds["deliverTimestamp"] = pa.timestamp("ms", "UTC")
-    given = {name: value for name, value in values.items() if value is not None}
-    return pa.record_batch({name: pa.array([value], kinds[name]) for name, value in given.items()})
 
 
 class OutgoingRows(NamedTuple):

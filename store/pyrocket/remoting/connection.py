@@ -23,7 +23,8 @@ from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
 from pyrocket.remoting.calls import SEND_CODES, ServerCall
-from pyrocket.remoting.frames import Frame, FrameError, FrameReader, encode_head
+from pyrocket.remoting.frame_reader import FrameReader
+from pyrocket.remoting.frames import Frame, FrameError, encode_head
 
 CONNECT_S = 3.0
 """The longest time to connect, as in RocketMQ's clients."""

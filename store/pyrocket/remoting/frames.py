@@ -12,10 +12,8 @@ RocketMQ 5 answers in the encoding that it is configured for. Source: `RemotingC
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 MAX_FRAME_BYTES = 16 << 20
 """The largest frame that RocketMQ sends or accepts; it closes the connection of a larger one."""
@@ -26,8 +24,7 @@ VERSION = 409
 ANSWER = 1
 """The bit of `Frame.flag` that an answer has."""
 
-_LENGTH_BYTES = 4
-_BUFFER_BYTES = 1 << 20
+LENGTH_BYTES = 4
 _JSON, _BINARY = 0, 1
 _BINARY_HEAD = slice(0, 2), slice(3, 5), slice(5, 9), slice(9, 13)
 _NUMBERS = ("code", "opaque", "flag", "version")
@@ -86,7 +83,7 @@ def encode_head(frame: Frame, opaque: int) -> bytes:
     if frame.fields:
         header["extFields"] = frame.fields
     text = _dumps(header).encode()
-    length = _LENGTH_BYTES + len(text) + len(frame.body)
+    length = LENGTH_BYTES + len(text) + len(frame.body)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
     return length.to_bytes(4, "big") + len(text).to_bytes(4, "big") + text
@@ -150,60 +147,3 @@ def _run(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     if not start <= end <= len(data):
         raise ValueError("the header ends in a field")
     return data[start:end], end
-
-
-class FrameReader:
-    """The bytes of one connection.
-
-    A caller receives into `room`, and passes the number of bytes to `received`. Memory is never
-    written twice, so that the bodies of frames stay valid and are not copied. At most one buffer of
-    the size of the largest frame is allocated in advance.
-    """
-
-    def __init__(self) -> None:
-        self._buffer = _new_buffer(_BUFFER_BYTES)
-        self._start = self._end = 0
-
-    @property
-    def begun(self) -> memoryview:
-        """The bytes of a frame that is not complete."""
-        return self._buffer[self._start : self._end]
-
-    def room(self) -> memoryview:
-        """Return the memory for the next bytes, which is not empty. Raises FrameError."""
-        begun = self.begun
-        needed = 2 * _LENGTH_BYTES
-        if len(begun) >= _LENGTH_BYTES:
-            needed = _LENGTH_BYTES + _length(begun)
-        if self._start + max(needed, len(begun) + 1) > len(self._buffer):
-            new = _new_buffer(max(_BUFFER_BYTES, needed))
-            new[: len(begun)] = begun
-            self._buffer, self._start, self._end = new, 0, len(begun)
-        return self._buffer[self._end :]
-
-    def received(self, count: int) -> Iterator[Frame]:
-        """Yield the frames that are complete with `count` more bytes in `room`.
-
-        Raises FrameError; the connection is of no use then.
-        """
-        self._end += count
-        while self._end - self._start >= _LENGTH_BYTES:
-            first = self._start + _LENGTH_BYTES
-            last = first + _length(self._buffer[self._start : first])
-            if last > self._end:
-                return
-            self._start = last
-            yield decode_frame(self._buffer[first:last])
-
-
-def _length(begun: memoryview) -> int:
-    """Return the length of a frame without the length itself. Raises FrameError."""
-    length = int.from_bytes(begun[:_LENGTH_BYTES], "big", signed=True)
-    if not _LENGTH_BYTES <= length <= MAX_FRAME_BYTES:
-        raise FrameError(f"a frame of {length} bytes")
-    return length
-
-
-def _new_buffer(size: int) -> memoryview:
-    """Return memory that is not initialised, because it is written before it is read."""
-    return np.empty(size, np.uint8).data

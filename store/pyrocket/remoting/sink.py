@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyrocket.base.clock import Pauses, system_clock
 from pyrocket.base.config import MAX_BODY_BYTES
-from pyrocket.engine.message_encoder import by_topic, check_message, name_row, route
+from pyrocket.engine.message_encoder import by_topic, check_message, keys_of, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,
     InvalidInputError,
@@ -23,8 +23,8 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.formats.send_columns import check_send_batch
-from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows, row_of
+from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_batch
+from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
 from pyrocket.remoting.calls import error_of
 from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
 from pyrocket.remoting.requests import SendAnswer, version_of
@@ -141,7 +141,7 @@ class RocketMQSink:
         Raises the errors of `append`.
         """
         check_message(message, MAX_BODY_BYTES)
-        row, repeat_id, self._turn = row_of(message), uuid4().hex, self._turn + 1
+        row, repeat_id, self._turn = _row_of(message), uuid4().hex, self._turn + 1
         try:
             self.append(row, topic=message.topic, first_queue=self._turn, repeat_id=repeat_id)
         except MessageError as error:
@@ -271,3 +271,22 @@ class RocketMQSink:
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
+
+
+def _row_of(message: Message) -> pa.RecordBatch:
+    """Return a checked message as a batch of one row."""
+    values = {
+        "body": message.body,
+        "tags": message.tags,
+        "keys": [*keys_of(message)],
+        "properties": [*message.properties.items()],
+        "queueId": message.queue_id,
+        "shardingKey": message.sharding_key,
+        "flag": message.flag,
+        "delayLevel": message.delay_level,
+        "deliverTimestamp": message.deliver_at_ms,
+    }
+    kinds = {name: kinds[0] for name, kinds in SEND_COLUMNS.items()}
+    kinds["deliverTimestamp"] = pa.timestamp("ms", "UTC")
+    given = {name: value for name, value in values.items() if value is not None}
+    return pa.record_batch({name: pa.array([value], kinds[name]) for name, value in given.items()})

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrocket.base.credentials import Credentials
 from pyrocket.remoting.connection import signed
+from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import (
     ANSWER,
     MAX_FRAME_BYTES,
     Frame,
     FrameError,
-    FrameReader,
     decode_frame,
     encode_head,
 )
