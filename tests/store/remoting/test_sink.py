@@ -143,6 +143,17 @@ def test_a_key_stays_in_one_queue_in_order_and_a_queue_id_counts_the_queues_of_a
     assert sum(len(found) for (broker, _), found in bodies(made, "u").items() if broker == B) == 10
 
 
+def test_queues_that_a_topic_has_lost_are_asked_for_again_after_an_error(made, sink_of):
+    sink = sink_of(broker=A)
+    sink.append(numbered(2, queueId=pa.array([0, 1])), topic="t")
+    made.brokers[0].store.topics.update("t", write_queues=1)
+    made.brokers[0].register()
+    with pytest.raises(StoreUnavailableError, match="illegal"):
+        sink.append(rows([b"lost"], queueId=pa.array([1])), topic="t")
+    sink.append(numbered(8), topic="t")
+    assert len(bodies(made)[A, 0]) == 9
+
+
 def test_an_ordered_topic_has_the_queues_that_the_name_server_lists(made, sink_of):
     made.name_servers[0].orders["t"] = f"{B}:2;{A}:1"
     sink_of().append(numbered(3, queueId=pa.array([0, 1, 2])), topic="t")
