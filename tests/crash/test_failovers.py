@@ -122,16 +122,23 @@ class Query:
 
     def __init__(self, spark, servers, checkpoint):
         self._batches = {}
-        rows = spark.readStream.format("pyrocket").schema("body STRING").options(
-            **{"endpoint": servers, "endpoint.timeout": "120s", "onDataLoss": "skip"},
-            topic="t",
-            startingOffsets="earliest",
+        rows = (
+            spark.readStream.format("pyrocket")
+            .schema("body STRING")
+            .options(
+                **{"endpoint": servers, "endpoint.timeout": "120s", "onDataLoss": "skip"},
+                topic="t",
+                startingOffsets="earliest",
+            )
         )
         writer = rows.load().writeStream.foreachBatch(self._take)
         self._query = writer.option("checkpointLocation", str(checkpoint)).start()
 
     def _take(self, rows, number):
         self._batches[number] = [int(row.body) for row in rows.collect()]
+
+    def has_begun(self):
+        return bool(self._batches)
 
     def numbers(self):
         return Counter(number for batch in self._batches.values() for number in batch)
@@ -155,8 +162,10 @@ def run(tmp_path, rounds, spark=None):
         query = spark and Query(spark, servers, tmp_path / "checkpoint")
         seen = stack.enter_context(consuming(servers))
         with senders.running():
+            wait_for(lambda: not query or query.has_begun())
             for number in range(rounds):
                 sys.stdout.write(f"round {number}: {len(senders.acknowledged)} acknowledged\n")
+                sys.stdout.flush()
                 known = len(senders.acknowledged)
                 wait_for(lambda: len(senders.acknowledged) > known + 50)  # noqa: B023
                 time.sleep(rng.random())

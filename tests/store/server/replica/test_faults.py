@@ -105,9 +105,7 @@ def test_a_stalled_network_delays_and_is_named(primary, path, where, sides):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("sides", STALLS)
-def test_a_lost_network_ends_the_connection_on_both_sides(
-    primary, path, where, sides, monkeypatch
-):
+def test_a_lost_network_ends_the_connection_on_both_sides(primary, path, where, sides, monkeypatch):
     """After the time-outs of both sides, the replica is not waited for, and connects again."""
     monkeypatch.setattr(CallServer, "ping_s", 10)
     monkeypatch.setattr(CallServer, "answer_s", 10)
@@ -181,7 +179,7 @@ def test_a_replica_of_a_suspended_primary_says_so_and_goes_on(path, where):
 @pytest.mark.heavy
 @pytest.mark.parametrize("side", ["primary", "replica"])
 def test_a_full_disk_of_either_side_is_named_and_both_go_on_later(tmp_path, side):
-    with mounted(tmp_path / "disk", 4 << 20) as disk:
+    with mounted(tmp_path / "disk", 64 << 20) as disk:
         paths = {"primary": tmp_path / "primary", "replica": tmp_path / "replica"}
         paths[side] = disk.store
         with pair(paths["primary"], paths["replica"]) as ((_, at), (_, there)):
