@@ -139,7 +139,7 @@ def check_promotion(ours, theirs, whole, end):
 
 
 @pytest.mark.parametrize("side", ["replica", "store"])
-@pytest.mark.parametrize("share", [0.008, pytest.param(1.0, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("share", [0.008, pytest.param(0.3, marks=pytest.mark.heavy)])
 def test_a_power_loss_of_either_side_loses_nothing_acknowledged(tmp_path, side, share):
     base, after, points = tmp_path / "live", tmp_path / "after", 0
     base.mkdir()
