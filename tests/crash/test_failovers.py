@@ -24,7 +24,7 @@ from support.transports import disconnect
 pytestmark = pytest.mark.crash
 
 FLAGS = ("--listen", "127.0.0.1:0", "--log-level", "error", "--log-file-bytes", "256k", "--sync")
-FIRST, WAIT_S = ConsumeFrom.FIRST, 120
+FIRST, WAIT_S = ConsumeFrom.FIRST, 300
 
 
 def wait_for(condition):
