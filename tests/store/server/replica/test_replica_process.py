@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import pytest
 from pyrocket import Message, QueueOffsets, RemoteSource, Store
 from pyrocket.client import Producer, PullConsumer
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import PyrocketError
+from pyrocket.metadata.role import RoleFile
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.values.consuming import PullStatus
@@ -69,6 +71,10 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
             "REPLICA_OF_ITSELF"
             in command("broker", tmp_path / "new", "--listen", address, "--replica-of", address)[1]
         )
+        own = {"replica": RoleFile(Layout(tmp_path / "r")).read().replica, "name": "r"}
+        with pytest.raises(PyrocketError) as caught:  # By another of its addresses.
+            next(Client(Connection(other)).stream("Replicate", **own))
+        assert caught.value.code == "REPLICA_OF_ITSELF"
         with PullConsumer("g", endpoint=other) as consumer:
             wait_until(lambda: command("group", "show", "g", "--endpoint", other)[0] == 0)
             (queue,) = [each for each in consumer.queues("t") if consumer.bounds(each).maximum]

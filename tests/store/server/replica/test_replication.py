@@ -13,7 +13,7 @@ from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
-from pyrocket.broker.replicas import ReplicaFeed, Replicas
+from pyrocket.broker.replicas import ReplicaFeed, Replicas, decode_block
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.parts.follower import Follower
@@ -23,7 +23,7 @@ from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.source import RemoteSource
 from pyrocket.server.replica import link as links
-from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink, decode_block
+from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from support.broker import served
