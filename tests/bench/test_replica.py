@@ -53,10 +53,12 @@ def drop_cached(files):
 
 def test_a_new_replica_catches_up_at_a_share_of_a_copy(path, tmp_path, large, report):
     """Both sides write and fsync; the files of the primary are not cached."""
-    size, rounds = (256 * MIB, ROUNDS) if large else (MIB, 1)
+    batches, rows, rounds = (25, 10_000, ROUNDS) if large else (1, 1000, 1)
     with Store.open(path) as store:
-        while store.position().published < size:
-            store.append_batch(batch_of(10_000 if large else 500), topic="t")
+        start = store.position().published
+        for _ in range(batches):
+            store.append_batch(batch_of(rows), topic="t")
+        size = store.position().published - start
     copies = tmp_path / "copy", tmp_path / "replica"
 
     def copied():
@@ -124,12 +126,12 @@ def paced(rate, seconds, work):
 
 
 def test_the_lag_at_a_steady_rate_is_short(path, tmp_path, large, report):
-    seconds, rows = (20, 50) if large else (1, 5)
+    seconds, rows = (20, 100) if large else (1, 5)
     with running(path) as (_, at), linked(at.listen[0], tmp_path / "replica") as link:
         client = Client(Connection(at.listen[0]))
         sink, batch = RemoteSink(client), batch_of(rows)
         with Lag(path, link) as lag:
-            calls = paced(100, seconds, lambda: sink.append(batch, topic="t"))
+            calls = paced(50, seconds, lambda: sink.append(batch, topic="t"))
         client.close()
     middle, most = median(lag.found), max(lag.found)
     report.line(

@@ -56,12 +56,13 @@ class CuttingProxy:
             asked, silenced = False, self._silenced
             while True:
                 sides = {"client": client, "broker": broker}
-                heard = [end for side, end in sides.items() if side not in self._muted]
+                muted = self._muted
+                heard = [end for side, end in sides.items() if side not in muted]
                 ready, _, _ = select.select(heard, [], [], _LOOK_S)
                 if silenced.is_set():
                     self._closed.wait()
                     return
-                if not ready:
+                if not ready or muted != self._muted:
                     continue
                 if client in ready:
                     data = client.recv(_CHUNK)

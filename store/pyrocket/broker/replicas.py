@@ -28,7 +28,7 @@ from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill
 
 IDENTITY = "pyrocket/store.json"
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 4 << 20
 _LOOK_S = 1.0
 """How often small files are compared; after changes of topics and files they are at once."""
 

@@ -39,6 +39,7 @@ from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.key_items import MAX_PENDING_KEYS
 from pyrocket.log.commit_log import CommitLog, Placement
 from pyrocket.log.flusher import failed_before, fsync_failed
@@ -147,7 +148,7 @@ class Appender:
         try:
             self._reveal(map(known.add, plan), store_time)
         except SinkError:  # A chunk cannot be read again: dispatch it from the log.
-            self._dispatch_from_log()
+            self._catch_up()
             return Streamed(start, end, None)
         return Streamed(start, end, known.appended)
 
@@ -163,10 +164,10 @@ class Appender:
             start = self._log.place(start, chunk.sizes).end
         return start
 
-    def append_raw(self, offset: int, records: memoryview, store_time: int) -> None:
+    def append_raw(self, offset: int, records: memoryview, runs: Sequence[RecordFields]) -> None:
         """Append whole records, with the blanks between them, that have their places already.
 
-        `offset` must be the end of the log; `store_time` is that of the last record.
+        `offset` must be the end of the log; `runs` are the same records.
         """
         end = offset + len(records)
         self._state[RESERVED] = end
@@ -176,8 +177,9 @@ class Appender:
                 stop = min(end, self._log.file_end(position))
                 self._log.run.write_or_create(position, records[position - offset : stop - offset])
                 position = stop
+        store_time = max((int(run.store_timestamp.max()) for run in runs), default=0)
         self._publish(end, max(store_time, self._state[STORE_TIME]), 1, None)
-        self._dispatch_from_log()
+        self._catch_up(runs if self._state[DISPATCHED] == offset else None)
 
     def roll_forward(self) -> None:
         """Erase unpublished bytes, dispatch published records. Raises StoreFailedError."""
@@ -187,18 +189,19 @@ class Appender:
         self._erase_unpublished()
         state.apply_intent()
         if state[DISPATCHED] < state[PUBLISHED]:
-            self._dispatch_from_log()
+            self._catch_up()
 
     def write_zeros(self) -> None:
         """Write a few zeros after the published records, to try whether the log can be written."""
         end = self._state[PUBLISHED]
         self._log.run.write_or_create(end, bytes(min(8, -end % self._log.file_bytes or 8)))
 
-    def _dispatch_from_log(self) -> None:
+    def _catch_up(self, runs: Iterable[RecordFields] | None = None) -> None:
+        """Dispatch the published records that are not; without `runs`, they are read."""
         state = self._state
         dispatched, published = state[DISPATCHED], state[PUBLISHED]
         self._dispatcher.changed.begin(dispatched, published)
-        runs = walk_all(self._log, dispatched, published)
+        runs = walk_all(self._log, dispatched, published) if runs is None else runs
         self._dispatcher.dispatch(runs, dispatched=dispatched)
         state[DISPATCHED] = published
 

@@ -151,12 +151,12 @@ class Follower(Writer):
             )
         start, data = offset - len(self._rest), self._rest + data
         dense = OffsetContinuity(self.dispatcher.first_offset, self._reached).check
-        size, stored = _last_whole(self._log, dense, start, data)
+        size, runs = _whole(self._log, dense, start, data)
         if size:
             with self.exclusive():
                 self.room.check_fits(size)
                 self._mark_in_use()
-                self._appender.append_raw(start, memoryview(data)[:size], stored)
+                self._appender.append_raw(start, memoryview(data)[:size], runs)
                 self.failure.end()
                 self._keys.defer(size)
         self._rest = data[size:]
@@ -309,13 +309,13 @@ class Follower(Writer):
         return role
 
 
-def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, int]:
-    """Return the size of the whole records in bytes at `start`, and the last store time.
+def _whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, list[RecordFields]]:
+    """Return the size of the whole records in bytes at `start`, blanks included, and the records.
 
     Raises StoreDamagedError (REPLICA_RECORD) if they are not records that continue their queues.
     """
-    view, buffer = memoryview(data), pa.py_buffer(data)
-    at = end = stored = 0
+    view, buffer, runs = memoryview(data), pa.py_buffer(data), list[RecordFields]()
+    at = end = 0
     while at < len(data):
         file_end = log.file_end(start + at) - start
         starts, at = follow(view[:file_end], at)
@@ -326,7 +326,8 @@ def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[
             good = dense(run.head(whole)) if whole else 0
             if good < len(run):
                 raise _no_record(start + starts[good])
-            end, stored = at, int(run.store_timestamp.max())
+            end = at
+            runs.append(run)
         if at + BLANK_BYTES > min(len(data), file_end):
             break
         header = read_header(view, at)
@@ -335,7 +336,7 @@ def _last_whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[
         if not header.is_blank or header.size != file_end - at:
             raise _no_record(start + at)
         at = file_end
-    return end, stored
+    return end, runs
 
 
 def _no_record(offset: int) -> StoreDamagedError:

@@ -11,12 +11,12 @@ from pyrocket import Message, PyrocketError, Store
 from pyrocket.client import Producer
 from pyrocket.server.call_server import CallServer
 from pyrocket.values.message import SendStatus
-from store.server.replica.test_replica_process import wait_for
 from store.server.replica.test_replication import MIDDLE, linked
 from store.server.replica.test_sync import bodies, serving, status_of
 from support.broker_process import running
 from support.cutting_proxy import cutting
 from support.disks import mounted
+from support.name_server import wait_until
 from support.replicas import assert_alike, log_bytes, published
 
 OK, SLOW, NONE = (
@@ -98,7 +98,7 @@ def test_a_stalled_network_delays_and_is_named(primary, path, where, sides):
         assert state.lag_ms > 0
         proxy.mute()
         sends.send_until(OK)
-        wait_for(lambda: link.state().end == published(path))
+        wait_until(lambda: link.state().end == published(path))
         assert status_of(address).replicas[0].lag_bytes == 0
     assert_stored(where, sends)
 
@@ -118,14 +118,14 @@ def test_a_lost_network_ends_the_connection_on_both_sides(primary, path, where, 
         sends.send_until(OK)
         proxy.mute(*sides)
         assert sends.send() is SLOW
-        wait_for(lambda: not link.state().connected)
-        wait_for(lambda: not status_of(address).replicas[0].connected)
+        wait_until(lambda: not link.state().connected)
+        wait_until(lambda: not status_of(address).replicas[0].connected)
         assert status_of(address).sync == "SLAVE_NOT_AVAILABLE"
         assert sends.send() is NONE
         assert not link.rounds.trouble, "a lost network is no failure of the replica"
         proxy.mute()
         sends.send_until(OK)
-        wait_for(lambda: link.state().end == published(path))
+        wait_until(lambda: link.state().end == published(path))
     assert_stored(where, sends)
     assert log_bytes(path).startswith(log_bytes(where))
 
@@ -156,7 +156,7 @@ def test_a_suspended_replica_is_not_waited_for_after_the_time_outs(path, where):
         assert not status_of(at.listen[0]).replicas[0].connected
         replica.send_signal(signal.SIGCONT)
         sends.send_until(OK)
-        wait_for(lambda: published(where) == published(path))
+        wait_until(lambda: published(where) == published(path))
     assert_stored(where, sends)
     assert_alike(path, where)
 
@@ -166,12 +166,12 @@ def test_a_replica_of_a_suspended_primary_says_so_and_goes_on(path, where):
     with pair(path, where) as ((primary, at), (_, there)), sender(at.listen[0]) as sends:
         sends.send_until(OK)
         primary.send_signal(signal.SIGSTOP)
-        wait_for(lambda: not status_of(there.listen[0]).replicas[0].connected)
+        wait_until(lambda: not status_of(there.listen[0]).replicas[0].connected)
         time.sleep(10)
         assert_stored(where, sends)
         primary.send_signal(signal.SIGCONT)
         sends.send_until(OK)
-        wait_for(lambda: published(where) == published(path))
+        wait_until(lambda: published(where) == published(path))
     assert_stored(where, sends)
     assert_alike(path, where)
 
@@ -195,6 +195,6 @@ def test_a_full_disk_of_either_side_is_named_and_both_go_on_later(tmp_path, side
                 disk.free()
                 sends.send_until(OK)
                 assert not status_of(place).disk_full
-                wait_for(lambda: published(paths["replica"]) == published(paths["primary"]))
+                wait_until(lambda: published(paths["replica"]) == published(paths["primary"]))
         assert_stored(paths["replica"], sends)
         assert_alike(paths["primary"], paths["replica"])
