@@ -232,7 +232,8 @@ def pull_place(offset: int, count: int) -> dict[str, str]:
 
 
 def _pulled(answer: Frame) -> PullAnswer:
-    next_offset, minimum, maximum, suggested = (int(answer.fields[name]) for name in _PULL_FIELDS)
+    fields = answer.fields
+    next_offset, minimum, maximum, suggested = map(int, map(fields.__getitem__, _PULL_FIELDS))
     records = memoryview(answer.body)
     return PullAnswer(answer.code, next_offset, minimum, maximum, suggested, records)
 
