@@ -30,17 +30,19 @@ TESTS = Path(__file__).resolve().parent.parent
 COMPILED = ("-XX:TieredStopAtLevel=4",)
 """The compiler of a server: the tests use the one that starts faster."""
 
+PATIENT = {"waitTimeMillsInSendQueue": 30_000}
+"""Otherwise, a broker on a busy machine refuses messages that have waited for 0.2 s."""
+
 
 class Lines:
     """A process that answers each line of its input with a line."""
 
-    def __init__(self, *command, stderr=None):
+    def __init__(self, *command):
         paths = os.pathsep.join([os.environ["PYTHONPATH"], str(TESTS)])
         self._process = subprocess.Popen(
             [*map(str, command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=stderr,
             text=True,
             env={**os.environ, "PYTHONPATH": paths},
         )
@@ -75,14 +77,13 @@ class Rivals:
 
     def __init__(self, classes, folder, stack, **config):
         self._peer = stack.enter_context(closing(Peer(classes, folder / "peer")))
+        config = PATIENT | config
         started = Broker(self._peer, classes, folder / "b", folder / "s", jvm=COMPILED, **config)
         self.broker = stack.enter_context(started).process.pid
         self.name_server = f"127.0.0.1:{self._peer.port}"
         self._client = stack.enter_context(closing(Client([self.name_server])))
         given = (f"-Duser.home={folder}", "-cp", classes, "Rates", self.name_server, BROKER)
-        log = stack.enter_context((folder / "rates.log").open("w"))
-        java = Lines("java", *JVM, *COMPILED, *given, stderr=log)
-        self.java = stack.enter_context(closing(java))
+        self.java = stack.enter_context(closing(Lines("java", *JVM, *COMPILED, *given)))
         self.tasks = [
             stack.enter_context(
                 closing(python("bench.cluster_tasks", self.name_server, number, TASKS))

@@ -143,9 +143,10 @@ class RemotingConnection:
             self._check_protocol(bytes(room[: min(size, 16)]))
         self._frames.extend(self._reader.received(size))
 
-    def answers(self, numbers: Sequence[int], seconds: float) -> list[Frame]:
-        """Return the answers to all requests that were sent, in the order of their numbers."""
+    def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
+        """Send requests at once, and return their answers in the same order."""
         end = time.monotonic() + seconds
+        numbers = self.send(requests, seconds)
         answers: dict[int, Frame] = {}
         while len(answers) < len(numbers):
             answer = self.receive(max(end - time.monotonic(), 0))
@@ -235,8 +236,7 @@ class ConnectionPool:
         """
         end = time.monotonic() + seconds
         with self.connection(seconds) as connection:
-            numbers = connection.send(requests, max(end - time.monotonic(), 0))
-            return connection.answers(numbers, max(end - time.monotonic(), 0))
+            return connection.exchange(requests, max(end - time.monotonic(), 0))
 
     def ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
         """Make calls at once, and return their values in the same order.

@@ -24,7 +24,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
-from pyrocket.remoting.calls import ServerCall, error_of
+from pyrocket.remoting.calls import error_of
 from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
 from pyrocket.remoting.requests import version_of
 from pyrocket.values.admin import TopicConfig
@@ -226,17 +226,13 @@ class RocketMQSink:
     def _sent(
         self, first: Mapping[MessageQueue, OutgoingRows], queues: Sequence[MessageQueue]
     ) -> _Failed:
-        """Send rows to queues of one broker, which stores them while the next are encoded."""
+        """Send rows to queues of one broker."""
         broker, now_ms = queues[0].broker, system_clock()
-        calls, numbers = list[ServerCall[SendStatus]](), list[int]()
+        calls = [first[queue].call(queue, now_ms) for queue in queues]
         try:
             pool = self._cluster.pool(broker, _FIND_S)
             seconds = min(self._seconds, ATTEMPT_S)
-            with pool.connection(seconds) as connection:
-                for queue in queues:
-                    calls.append(first[queue].call(queue, now_ms))
-                    numbers += connection.send([calls[-1].request], seconds)
-                answers = connection.answers(numbers, seconds)
+            answers = pool.exchange([call.request for call in calls], seconds)
         except TransportError as error:
             self._cluster.lost(broker)
             return dict.fromkeys(queues, error)
