@@ -71,8 +71,10 @@ public class Rates {
         long at = consumer.minOffset(queue), end = consumer.maxOffset(queue), count = 0;
         while (at < end) {
             PullResult pulled = consumer.pull(queue, "*", at, 32);
-            for (MessageExt message : pulled.getMsgFoundList()) {
-                count += message.getBody().length == 0 ? 0 : 1;
+            if (pulled.getMsgFoundList() != null) {  // Otherwise, the broker could not read now.
+                for (MessageExt message : pulled.getMsgFoundList()) {
+                    count += message.getBody().length == 0 ? 0 : 1;
+                }
             }
             at = pulled.getNextBeginOffset();
         }
