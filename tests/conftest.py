@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from pyrocket.disk import io
 from pyspark_pyrocket.tools.python_link import python_for_spark
 from support import spark_home
 from support.shares import TIMES
@@ -104,6 +105,13 @@ def checkout_in_children(request):
         # A test must not use a developer's store by accident.
         patch.delenv("PYROCKET_STORE", raising=False)
         yield
+
+
+@pytest.fixture
+def quick_disk(monkeypatch):
+    """Disable fsync, which only costs time in tests without power losses."""
+    monkeypatch.setattr(io, "sync", lambda descriptor: None)
+    monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ pyrocket_config, pyrocket_path = pytest_plugin.pyrocket_config, pytest_plugin.py
 pyrocket_clock, pyrocket_store = pytest_plugin.pyrocket_clock, pytest_plugin.pyrocket_store
 
 SUITE = """
-import pyarrow as pa
-from pyrocket import Message, StoreConfig
+from pyrocket import Message
 
 def test_a_store_and_its_clock(pyrocket_store, pyrocket_clock):
     start = pyrocket_clock()
@@ -28,6 +27,9 @@ def test_a_store_and_its_clock(pyrocket_store, pyrocket_clock):
 def test_each_test_has_its_own(pyrocket_store, pyrocket_path):
     assert pyrocket_store.topics.all() == {}
     assert pyrocket_store.path == pyrocket_path
+
+def test_the_configuration_is_that_of_the_suite(pyrocket_store):
+    assert pyrocket_store.broker_name == "mine"
 """
 
 CONFTEST = """
@@ -58,16 +60,11 @@ def with_plugin(folder, suite, *arguments):
 
 
 def test_the_fixtures_give_each_test_its_own_store_and_clock(tmp_path, checkout_in_children):
+    """Its configuration can be replaced."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     done = with_plugin(tmp_path, SUITE, "-W", "error")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
-
-
-def test_a_test_can_override_the_configuration_of_its_store(tmp_path, checkout_in_children):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    suite = 'def test_it(pyrocket_store):\n    assert pyrocket_store.broker_name == "mine"\n'
-    done = with_plugin(tmp_path, suite)
-    assert "1 passed" in done.stdout, done.stdout
+    assert "3 passed" in done.stdout
 
 
 def test_an_unused_plugin_costs_nothing(tmp_path, checkout_in_children):

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -260,7 +261,12 @@ def test_each_option_is_described_once():
         assert text.count(option.meaning.replace("|", r"\|")) == 1, option.name
 
 
+@cache
 def strings_of_the_code():
+    return {*_strings()}
+
+
+def _strings():
     sources = [*(ROOT / "store").rglob("*.py"), *(ROOT / "connector").rglob("*.py")]
     for path in sources:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -294,7 +300,7 @@ def error_codes(page):
 def test_explained_error_codes_exist():
     named = {code for page in PAGES for code in error_codes(page)}
     assert {"OPTION_UNKNOWN", "LOG_DAMAGED", "DISK_FULL", "STORE_NOT_SHARED"} <= named
-    assert not named - {*strings_of_the_code()}
+    assert not named - strings_of_the_code()
 
 
 def test_the_page_of_errors_names_every_code_that_a_page_explains():

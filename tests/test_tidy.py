@@ -8,6 +8,7 @@ from statistics import median
 
 import pyrocket
 import pytest
+from bench.house import statements
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 600
@@ -125,9 +126,16 @@ CONNECTOR_RANKS = {room: rank for rank, rooms in enumerate(CONNECTOR_LAYERS) for
 
 
 @lru_cache(maxsize=1)
+def parts(source):
+    """Return the tree and the statements of a file, for one check after the other."""
+    tree = ast.parse(source)
+    return tree, statements(tree)
+
+
+@lru_cache(maxsize=1)
 def nodes(source):
-    """Return the nodes of a file, for one check after the other."""
-    return [*ast.walk(ast.parse(source))]
+    """Return all nodes of a file, also those of expressions."""
+    return [*ast.walk(parts(source)[0])]
 
 
 def sources(*folders):
@@ -141,7 +149,7 @@ def module_name(path):
 
 def imported_names(source):
     """Return dotted names; `from a.b import c` gives a.b.c, for any kind of c."""
-    for node in nodes(source):
+    for node in parts(source)[1]:
         if isinstance(node, ast.Import):
             yield from (f"{alias.name}." for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -218,7 +226,7 @@ def size_faults(label, source):
     lines = len(source.splitlines())
     if lines > FILE_LINES_MAX:
         yield f"{label}: {lines} lines"
-    for node in nodes(source):
+    for node in parts(source)[1]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             length = node.end_lineno - node.lineno + 1
             allowed = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX

@@ -1,7 +1,7 @@
 """The tour notebook runs, and its committed outputs are correct and equal those of a new run.
 
-After a change of the notebook `PYROCKET_WRITE_TOUR=1 python3 tests -m slow tests/test_tour.py` runs
-it and writes the outputs.
+After a change of the notebook `PYROCKET_WRITE_TOUR=1 python3 tests -m heavy tests/test_tour.py`
+runs it and writes the outputs.
 """
 
 import os
@@ -82,7 +82,7 @@ def table(html):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("default")
 def test_the_committed_tour_equals_a_new_run_with_tables_and_a_live_view(
     kernels, checkout_in_children

@@ -8,7 +8,7 @@ from bench import house
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
     "lines": 79_613,
-    "files": 468,
+    "files": 467,
     "rooms": 24,
     "floors": 14,
     "arrows between rooms": 149,

@@ -142,7 +142,6 @@ def test_spark_shows_one_frame_of_pyrocket_and_the_error_in_one_line(spark, box,
     mistakes = [
         ("OPTION_OVERWRITE", AnalysisException, lambda: write("overwrite")),
         ("OPTION_UNKNOWN", AnalysisException, lambda: write(tagz="x")),
-        ("OPTION_UNKNOWN", AnalysisException, lambda: read(tagz="x")),
         ("OPTION_UNKNOWN", StreamingQueryException, lambda: drain(tagz="x")),
         ("MESSAGE_ILLEGAL", PythonException, write),
         ("BODY_NOT_UTF8", PythonException, read),

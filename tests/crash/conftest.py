@@ -3,7 +3,6 @@
 import pytest
 from crash.nursery import Nursery
 from pyrocket import Store
-from pyrocket.disk import io
 from support.stores import SMALL
 
 
@@ -12,13 +11,6 @@ def nursery(checkout_in_children):
     one = Nursery()
     yield one
     one.close()
-
-
-@pytest.fixture
-def quick_disk(monkeypatch):
-    """Disable fsync, which only costs time in tests without power losses."""
-    monkeypatch.setattr(io, "sync", lambda descriptor: None)
-    monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture

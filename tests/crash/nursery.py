@@ -80,10 +80,11 @@ def _plain(value):
 
 def serve():
     """Execute the requests on standard input."""
-    import pyarrow.compute  # noqa: F401  what children would import anyway
+    import pyarrow.compute
     from crash import children
     from pyrocket.disk import io
 
+    pyarrow.array([b""])  # Imports pandas, which each child would do.
     # Without power losses, an fsync only costs time.
     io.sync = io.sync_directory = lambda target: None
     answers, sys.stdout = sys.stdout, sys.stderr

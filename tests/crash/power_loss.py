@@ -80,11 +80,11 @@ class Recording:
 
     def chosen_points(self, count, rng):
         """Return copies of a few crash points that need recovery, from which scenarios can
-        continue.
+        continue; they are chosen from about twenty.
         """
         points = [
             (label, image, copy.deepcopy(promises))
-            for label, image, promises in self.crash_points()
+            for label, image, promises in self.crash_points(share=20 / len(self.ops))
             if "store/abort" in image
         ]
         return rng.sample(points, min(count, len(points)))

@@ -23,6 +23,7 @@ from pyrocket.wire.descriptors import message_class
 from support.broker_process import start, wait_until_it_serves
 from support.commands import document, run
 from support.disks import mounted
+from support.name_server import wait_until
 from support.rocketmq_python import TOPIC, result
 from support.rocketmq_python import start as start_python_client
 from support.transports import disconnect
@@ -140,13 +141,6 @@ class Walk:
         return sum(each["committedOffset"] for each in lags["lag"] if each["topic"] == TOPIC)
 
 
-def until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 def tell(what, disk):
     logging.getLogger("walk").warning("%s, %d bytes free", what, disk.free_bytes)
 
@@ -189,8 +183,8 @@ def test_a_full_disk_from_the_first_refusal_to_the_next_message(broker, disk, sp
     done = run("store", "clean", "--endpoint", broker.endpoint, *limits)
     assert done.exit_code == 0, done.output
     tell("cleaned", disk)
-    until(lambda: broker.health == READY)
-    until(reserve.exists)
+    wait_until(lambda: broker.health == READY)
+    wait_until(reserve.exists)
     assert walk.send(50) == ""
     new = {*walk.sent[count:]}
     for drain in (walk.by_python_client, walk.by_client, walk.by_spark):

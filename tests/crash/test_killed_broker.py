@@ -15,6 +15,7 @@ from pyrocket.remote.connection import Connection
 from pyrocket.remote.sink import RemoteSink
 from pyrocket.tools.verify.verify import verify
 from support.broker_process import start, wait_until_it_serves
+from support.name_server import wait_until
 
 pytestmark = pytest.mark.crash
 
@@ -93,6 +94,7 @@ def test_a_killed_broker_loses_no_acknowledged_message(tmp_path, monkeypatch, ki
     try:
         wait_until_it_serves(broker, path)
         with Writers(listen[1]) as writers:
+            wait_until(lambda: (writers.acknowledged and writers.published) or writers.errors)
             for _ in range(kills):
                 writers.stopping.wait(random.uniform(0.2, 1))
                 broker.kill()

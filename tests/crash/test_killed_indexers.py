@@ -2,18 +2,15 @@
 write.
 """
 
-import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
 from pyrocket.formats.index_file import Geometry
 from pyrocket.index.keys.key_index import KeyIndex
+from support.forked import Forked, run_code
 from support.java_index import JavaIndex
 from support.stores import SMALL
 
@@ -34,22 +31,17 @@ for _ in range(100_000):
     store.append_batch(batch, topic="t")
 """
 KILLS = 2
-TESTS = str(Path(__file__).parents[1])
 
 
 def test_the_index_equals_that_of_rocketmq_after_any_number_of_kills(path):
     rng = random.Random(7)
-    paths = os.pathsep.join([TESTS, os.environ["PYTHONPATH"]])
     for number in range(KILLS):
-        command = [sys.executable, "-c", APPEND, str(path), str(number)]
-        writers = [
-            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}) for _ in range(2)
-        ]
+        writers = [Forked(run_code, APPEND, str(path), str(number)) for _ in range(2)]
         grow(path)
         time.sleep(rng.random() * 0.05)
         for writer in writers:
             writer.kill()
-            writer.wait()
+            writer.communicate()
     with Store.open(path) as store:
         store.topics.create("other")  # Completes the index after the killed writers.
         messages = store.read("t", 0, 0, 10**7)

@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,6 +10,8 @@ from pyrocket import Message, PyrocketError, Store
 from pyrocket.client import Producer
 from pyrocket.values.message import SendStatus
 from support.broker_process import running
+from support.commands import run
+from support.name_server import wait_until
 from support.replicas import log_bytes, published
 from support.stores import bodies
 
@@ -22,17 +22,9 @@ SYNC = ("--log-file-bytes", "256k", "--sync")
 ROUNDS = [1, pytest.param(50, marks=pytest.mark.heavy)]
 
 
-def wait_for(condition):
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def promote(path):
-    command = [sys.executable, "-m", "pyrocket", "broker", "promote", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run("broker", "promote", path)
+    assert done.exit_code == 0, done.output
 
 
 class Senders:
@@ -80,7 +72,7 @@ def test_nothing_acknowledged_is_missing_after_kills_and_promotions(tmp_path, ro
             following = ("--replica-of", at.listen[0], *SYNC)
             with running(theirs, *following) as (replica, _):
                 senders = Senders(at.listen[0], numbers)
-                wait_for(lambda: len(senders.stored) > 50)  # noqa: B023
+                wait_until(lambda: len(senders.stored) > 50)  # noqa: B023
                 time.sleep(rng.random())
                 if rng.random() < 0.5:
                     replica.kill()
@@ -97,7 +89,7 @@ def test_nothing_acknowledged_is_missing_after_kills_and_promotions(tmp_path, ro
         assert acknowledged <= stored(theirs), f"round {number}"
         with running(ours, *SYNC) as (_, at):  # The earlier primary acknowledges nothing.
             senders = Senders(at.listen[0], numbers)
-            wait_for(lambda: senders.statuses)  # noqa: B023
+            wait_until(lambda: senders.statuses)  # noqa: B023
         senders.join()
         assert senders.statuses == {SendStatus.SLAVE_NOT_AVAILABLE}
 
@@ -109,7 +101,7 @@ def test_what_a_query_lost_is_the_difference_of_the_logs(tmp_path):
         replica = both[0]
         with Producer(endpoint=at.listen[0]) as producer:
             send(producer, range(100))
-            wait_for(lambda: published(theirs) == published(ours))
+            wait_until(lambda: published(theirs) == published(ours))
             replica.send_signal(signal.SIGSTOP)
             time.sleep(0.5)
             send(producer, range(100, 130))

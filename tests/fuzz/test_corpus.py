@@ -3,7 +3,6 @@
 import pytest
 from fuzz.files import clear
 from fuzz.run import CORPUS, TARGETS, harness
-from pyrocket.disk import io
 
 pytestmark = pytest.mark.usefixtures("folder", "quick_disk")
 
@@ -12,13 +11,6 @@ pytestmark = pytest.mark.usefixtures("folder", "quick_disk")
 def folder():
     yield
     clear()
-
-
-@pytest.fixture
-def quick_disk(monkeypatch):
-    """Disable fsync, which only costs time in tests without power losses."""
-    monkeypatch.setattr(io, "sync", lambda descriptor: None)
-    monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.mark.parametrize("name", TARGETS)

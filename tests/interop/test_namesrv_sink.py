@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyrocket import Credentials, RocketMQCluster, RocketMQSink
+from pyrocket import Credentials, Message, RocketMQCluster, RocketMQSink
 from pyrocket.errors import MessageError, TopicNotFoundError, UnsupportedError
 from pyrocket.formats.hashes import queue_for_key
-from pyrocket.remoting.requests import highest_offset, messages_of_key, pull
+from pyrocket.remoting.requests import highest_offset, message_at, messages_of_key, pull
 from support.remoting_contract import Client, bodies_of, eventually, records_of, topic
 
 __all__ = ["topic"]
@@ -104,6 +104,19 @@ def test_javas_consumer_reads_all_columns(written, topic):
     call = messages_of_key(topic, ids[2])
     by_id = eventually(lambda: written.client.one(call))
     assert bodies_of(by_id) == given[2:3]
+
+
+def test_a_sent_message_is_where_the_answer_says(written, topic):
+    written.create(topic)
+    sink = written.sink()
+    sink.append(rows([b"before"], queueId=pa.array([1], pa.int32())), topic=topic)
+    result = sink.send(Message(topic=topic, body=b"sent", tags="a", keys=["k"], queue_id=1))
+    assert (result.topic, result.queue_id, result.queue_offset) == (topic, 1, 1)
+    _, found = written.messages(topic, 2)[1]
+    assert (bodies([found]), found["properties"]["TAGS"]) == ([b"sent"], "a")
+    assert found["properties"]["UNIQ_KEY"] == result.msg_id
+    at = eventually(lambda: written.client.one(message_at(result.physical_offset, topic)))
+    assert bodies_of(at) == [b"sent"]
 
 
 def test_a_batch_of_long_bodies_is_compressed(written, topic):

@@ -1,8 +1,9 @@
 """Fixtures for tests of the store without Spark."""
 
+import shutil
+
 import pytest
 from pyrocket import Store
-from pyrocket.disk import io
 from pyrocket.engine import recovery
 from support.stores import (
     SMALL,
@@ -17,10 +18,8 @@ from support.stores import (
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """These tests have no power losses, so fsyncs are skipped."""
-    monkeypatch.setattr(io, "sync", lambda descriptor: None)
-    monkeypatch.setattr(io, "sync_directory", lambda path: None)
+def no_waiting_for_the_disk(quick_disk):
+    """These tests have no power losses."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,17 +66,25 @@ def store(open_store):
     return open_store()
 
 
+@pytest.fixture(scope="session")
+def image_of_aged(tmp_path_factory):
+    path, clock = tmp_path_factory.mktemp("aged") / "store", FakeClock()
+    with filled(path, count=0, clock=clock) as store:
+        store.topics.create("idle", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(15, 50), 0), topic="idle")
+        for body in numbered(100):
+            store.append(message(body, queue_id=0))
+            clock.now += 3_600_000
+    return path, clock.now
+
+
 @pytest.fixture
-def aged(path, clock):
+def aged(path, clock, image_of_aged):
     """Topic t has one queue with 100 messages an hour apart; topic idle has 15 at the start."""
-    store = filled(path, count=0, clock=clock)
-    store.topics.create("idle", read_queues=1, write_queues=1)
-    store.append_batch(batch(numbered(15, 50), 0), topic="idle")
-    for body in numbered(100):
-        store.append(message(body, queue_id=0))
-        clock.now += 3_600_000
-    yield store
-    store.close()
+    image, clock.now = image_of_aged
+    shutil.copytree(image, path)
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        yield store
 
 
 @pytest.fixture

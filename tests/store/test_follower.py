@@ -4,7 +4,6 @@ import random
 
 import pytest
 from pyrocket import Message, PyrocketError, Store, StoreConfig
-from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import SmallFiles
 from pyrocket.errors import StoreReadOnlyError
@@ -20,13 +19,6 @@ from support.replicas import (
     replica_of,
 )
 from support.stores import SMALL, batch, bodies, message, numbered, reboot
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """Disable fsync, which only costs time in tests without power losses."""
-    monkeypatch.setattr(io, "sync", lambda descriptor: None)
-    monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from pyrocket.values.admin import AtTime
 from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
 from pyrocket.views.views import Views
 from support.halves import UNKNOWN
+from support.shares import share
 from support.sinks import numbered as batch_of
 from support.slices import range_of
 from support.stores import SMALL, batch, filled
@@ -386,23 +387,20 @@ def refusing(number):
 
 @pytest.mark.parametrize(
     "number",
-    [
-        *(errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.ENAMETOOLONG, errno.EACCES),
-        *(errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENXIO),
-    ],
+    share(
+        [
+            *(errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.ENAMETOOLONG, errno.EACCES),
+            *(errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENXIO),
+        ],
+        3,
+    ),
     ids=errno.errorcode.get,
 )
 @pytest.mark.parametrize("read_only", [True, False])
 def test_os_errors_are_translated(store, path, clock, monkeypatch, number, read_only):
     store.close()
     faults = []
-    for target, name in [
-        (os, "open"),
-        (os, "pread"),
-        (os, "listdir"),
-        (os, "stat"),
-        (mmap, "mmap"),
-    ]:
+    for target, name in SEAMS:
         with Store.open(path, read_only=read_only, config=SMALL, clock=clock) as tried:
             methods = {**calls(tried), **without_arguments(tried)}
             with monkeypatch.context() as patch:

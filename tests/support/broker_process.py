@@ -14,12 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyrocket.disk.layout import Layout
 from pyrocket.metadata.broker_file import BrokerFile
 
+from support.forked import Forked, run_command
+
 WAIT_S = 60
 
 
 def start(path, *arguments, **environment):
-    """Start `pyrocket broker` with pipes for both outputs."""
-    command = [sys.executable, "-m", "pyrocket", "broker", str(path), *map(str, arguments)]
+    """Start `pyrocket broker` with pipes for both outputs; forked if it has this environment."""
+    given = ["broker", str(path), *map(str, arguments)]
+    if not environment:
+        return Forked(run_command, *given)
+    command = [sys.executable, "-m", "pyrocket", *given]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
 

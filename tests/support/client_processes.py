@@ -1,18 +1,17 @@
-"""Processes that produce and consume: `python client_processes.py ROLE ENDPOINT FILE [OPTIONS]`.
+"""Processes that produce and consume.
 
 A consumer appends a line to the file for each message of which its listener is done, and a producer
 the body of each acknowledged message. A body is `KEY.NUMBER`; the numbers of a key begin with 0.
 """
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from pyrocket.client import ConsumeResult, Producer, PushConsumer
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.lookup import RouteLookup
 
+from support.forked import Forked
 from support.name_server import wait_until
 
 TOPIC, GROUP = "orders", "billing"
@@ -41,10 +41,9 @@ class Delivery(NamedTuple):
 
 def start(role, endpoint, file, **options):
     """Start a process."""
-    command = [sys.executable, __file__, role, endpoint, str(file), json.dumps(options)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    work = partial({"consume": consume, "produce": produce}[role], **options)
     with Path(f"{file}.log").open("w") as log:
-        return subprocess.Popen(command, env=environment, stderr=log)
+        return Forked(work, endpoint, str(file), log=log)
 
 
 def stop(process):
@@ -203,8 +202,3 @@ def _sent(producer, messages):
         time.sleep(0.1)
         return False
     return True
-
-
-if __name__ == "__main__":
-    _, role, where, path, given = sys.argv
-    {"consume": consume, "produce": produce}[role](where, path, **json.loads(given))

@@ -1,4 +1,6 @@
-"""A TCP proxy for a broker, which closes connections before a reply, or lets them fall silent."""
+"""A TCP proxy for a broker, which closes connections before a reply, or lets them fall silent, for
+ever or for a while.
+"""
 
 import select
 import socket
@@ -6,6 +8,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 _CHUNK = 1 << 16
+_LOOK_S = 0.05
 
 
 class CuttingProxy:
@@ -21,6 +24,7 @@ class CuttingProxy:
         self._target, self._every, self._within = (host, int(port)), every, within
         self._lock, self._replies, self.cuts = threading.Lock(), 0, 0
         self._silenced, self._closed = threading.Event(), threading.Event()
+        self._muted = ()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -29,6 +33,12 @@ class CuttingProxy:
         """Stop forwarding on all present connections, which stay open, as behind a lost route."""
         self._silenced.set()
         self._silenced = threading.Event()
+
+    def mute(self, *sides):
+        """Hold back what these sides ("client", "broker") send on all connections, until the next
+        call, as TCP does behind a lost route.
+        """
+        self._muted = sides
 
     def close(self):
         self._closed.set()
@@ -45,10 +55,14 @@ class CuttingProxy:
         with suppress(OSError), client, socket.create_connection(self._target) as broker:
             asked, silenced = False, self._silenced
             while True:
-                ready, _, _ = select.select([client, broker], [], [])
+                sides = {"client": client, "broker": broker}
+                heard = [end for side, end in sides.items() if side not in self._muted]
+                ready, _, _ = select.select(heard, [], [], _LOOK_S)
                 if silenced.is_set():
                     self._closed.wait()
                     return
+                if not ready:
+                    continue
                 if client in ready:
                     data = client.recv(_CHUNK)
                     # HTTP/2 frames without a request, such as pings, are short.

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from pyrocket import Store, StoreConfig
+from pyrocket.errors import StoreDamagedError
 
 from support.stores import batch, log_files, message, numbered, overwrite, queue_files
 
@@ -46,6 +47,26 @@ def flip(path, offset, at):
     file, start, size = record_at(path, offset)
     place = start + (at if at >= 0 else size + at)
     overwrite(file, bytes([file.read_bytes()[place] ^ 0x41]), place)
+
+
+def readable(path):
+    """Return offset → body of the readable messages."""
+    found = {}
+    with Store.open(path, read_only=True) as store:
+        known = store.offsets("t")[0]
+        at = known.minimum
+        while at < known.maximum:
+            messages = readable_at(store, at, 10) or readable_at(store, at, 1)
+            found.update((one.queue_offset, one.body) for one in messages)
+            at += len(messages) or 1
+    return found
+
+
+def readable_at(store, offset, count):
+    try:
+        return store.read("t", 0, offset, count)
+    except StoreDamagedError:
+        return []
 
 
 def index_files(path):

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+_BLOCK_BYTES = 1 << 20
+
 
 class Disk:
     """A small file system, and a file that occupies its free space."""
@@ -24,7 +26,7 @@ class Disk:
         # A broker may take some of the space in the meantime.
         with suppress(OSError), self._ballast.open("ab", buffering=0) as file:
             while (free := self.free_bytes) > left:
-                file.write(bytes(free - left))
+                file.write(bytes(min(free - left, _BLOCK_BYTES)))
 
     def free(self):
         self._ballast.unlink()

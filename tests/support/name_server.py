@@ -1,11 +1,8 @@
 """Runs name servers: in a thread of the test's process, and as separate processes."""
 
 import asyncio
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -16,6 +13,8 @@ from pyrocket.server.nameserver.server import NameServer
 from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import message_class, service
 from pyrocket.wire.messages import fill
+
+from support.forked import Forked, run_command
 
 WAIT_S = 60
 
@@ -49,9 +48,7 @@ def serving(table, access=None, port=0, **settings):
 
 def start(*arguments):
     """Start `pyrocket nameserver` with pipes for both outputs."""
-    command = [sys.executable, "-m", "pyrocket", "nameserver", *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=dict(os.environ), **pipes)
+    return Forked(run_command, "nameserver", *map(str, arguments))
 
 
 @contextmanager
@@ -74,10 +71,12 @@ def _address(process):
 
 
 def wait_until(holds, seconds=WAIT_S):
+    """Wait until a function returns a true value, and return it."""
     end = time.monotonic() + seconds
-    while not holds():
+    while not (found := holds()):
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.01)
+    return found
 
 
 def request_of(call, **fields):

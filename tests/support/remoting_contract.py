@@ -20,15 +20,15 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import decode_slices
-from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.calls import CallKind
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.lookups import locate
 from pyrocket.remoting.name_servers import NameServers
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.reads import read_range
 from pyrocket.remoting.records import records_of
 from pyrocket.remoting.requests import (
+    READER_GROUP,
     commit,
     committed,
     group_settings,
@@ -69,9 +69,9 @@ def sent_by(call):
 
     def read(answer):
         ids = answer.fields["msgId"].split(",")
-        return Sent(call.read(answer), int(answer.fields["queueOffset"]), ids)
+        return Sent(call.kind.read(answer).status, int(answer.fields["queueOffset"]), ids)
 
-    return replace(call, read=read)
+    return replace(call, kind=replace(call.kind, read=read))
 
 
 class Client:
@@ -80,7 +80,7 @@ class Client:
     def __init__(self, addresses, broker="broker-a", credentials=None):
         self.broker, credentials = broker, credentials or Credentials()
         self.names = NameServers(addresses, credentials)
-        found = eventually(lambda: self.names.brokers(CALL_S).get(broker))
+        found = eventually(lambda: self.names.live_brokers(CALL_S).get(broker))
         self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
     def ask(self, *calls):
@@ -149,8 +149,8 @@ class RemotingContract:
         broker = route.brokers["broker-a"]
         assert (broker.name, broker.cluster) == ("broker-a", "DefaultCluster")
         assert broker.addresses == {0: client.pool.address}
-        assert broker == client.names.brokers(CALL_S)["broker-a"]
-        assert topic in client.names.topics(CALL_S)
+        assert broker == client.names.live_brokers(CALL_S)["broker-a"]
+        assert topic in client.names.topic_names(CALL_S)
         assert client.names.routes([f"{topic}-none", topic], CALL_S) == {topic: route}
 
     def test_offsets_are_those_of_all_queues(self, client, topic):
@@ -212,9 +212,9 @@ class RemotingContract:
         client.create(topic)
         for tag in "abcab":
             client.send(topic, tag.encode(), properties=f"TAGS\x01{tag}\x02")
-        found = client.one(pull(topic, 0, 0, 32, tags="a || c"))
+        found = client.one(pull(topic, 0, 0, 32, READER_GROUP, "a || c"))
         assert bodies_of(found.records) == [b"a", b"c", b"a"]
-        none = client.one(pull(topic, 0, 0, 32, tags="z"))
+        none = client.one(pull(topic, 0, 0, 32, READER_GROUP, "z"))
         assert (none.code, none.next_offset, bytes(none.records)) == (20, 5, b"")
 
     def test_what_cannot_be_pulled_is_an_error_that_names_it(self, client, topic, is_5):
@@ -336,7 +336,7 @@ class RemotingContract:
         client.send(topic, batch_of([(b"new", "KEYS\x01k\x02")] * 70), is_batch=True)
 
         def page(end_ms=FUTURE_MS):
-            found = client.one(messages_of_key(topic, "k", end_ms=end_ms))
+            found = client.one(messages_of_key(topic, "k", 0, end_ms))
             return [(each.body, each.store_timestamp) for each in records_of(found)]
 
         eventually(lambda: len(page()) == 64)
@@ -373,7 +373,7 @@ class RemotingContract:
     def test_sending_never_creates_a_topic(self, client, topic):
         with pytest.raises(TopicNotFoundError, match=topic):
             client.send(topic, b"x")
-        assert topic not in client.names.topics(CALL_S)
+        assert topic not in client.names.topic_names(CALL_S)
 
     def test_a_message_is_refused_only_for_a_queue_that_does_not_exist(self, client, topic):
         """A topic that is closed to senders is closed in its route only."""
@@ -407,7 +407,7 @@ class RemotingContract:
         names.close()
 
     def test_a_request_that_a_broker_does_not_know_is_an_error(self, client):
-        call = ServerCall("something", Frame(7777), lambda answer: None)
+        call = CallKind(7777, "something", lambda answer: None)()
         with pytest.raises(UnsupportedError, match="usually port 9876") as caught:
             client.one(call)
         assert caught.value.code == "PROTOCOL_UNKNOWN"
@@ -416,7 +416,7 @@ class RemotingContract:
         """Keys that are numbers or objects are no JSON."""
         client.create(topic)
         client.send(topic, b"a")
-        raw = client.one(ServerCall("raw", topic_offsets(topic).request, lambda one: one))
+        raw = client.one(CallKind(202, "raw", lambda one: one, "topic")(topic))
         with pytest.raises(json.JSONDecodeError):
             json.loads(bytes(raw.body))
         assert client.one(topic_offsets(topic))[0].maximum == 1

@@ -11,6 +11,8 @@ from pyrocket.services.services import recovery_hooks
 
 from support.stores import log_files, words
 
+MIDDLE = StoreConfig(log_file_bytes=1 << 16, queue_file_entries=100)
+
 
 def replica_of(primary, path):
     """Make an empty replica of the store at a path, and return its follower."""

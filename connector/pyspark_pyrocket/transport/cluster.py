@@ -216,6 +216,7 @@ class _Directory:
                 replace(self._endpoint, addresses=(by_id[0],)),
                 waits=True,
                 broker=name,
+                name_servers=self._endpoint.addresses,
                 replicas=tuple(at for key, at in by_id.items() if key and reads_replicas),
             )
             for name, by_id in sorted(brokers.items())

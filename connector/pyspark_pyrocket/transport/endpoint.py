@@ -9,6 +9,7 @@ import random
 import socket
 import time
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pyrocket import (
@@ -17,11 +18,12 @@ from pyrocket import (
     QueueRange,
     RemoteSink,
     RemoteSource,
+    RouteLookup,
     StoreConfig,
     Timeouts,
     VersionWatch,
 )
-from pyrocket.errors import StoreNotSharedError, TransportError
+from pyrocket.errors import PyrocketError, StoreNotSharedError, TransportError
 
 from pyspark_pyrocket.options.endpoint import ANY, Endpoint
 from pyspark_pyrocket.transport.interface import Capability
@@ -46,6 +48,7 @@ class EndpointTarget:
         broker: The name of the only broker that this target opens; empty for any broker.
         replicas: The addresses of its replicas, if tasks read them.
         epoch: In a task, the epoch of the broker's log when the task was planned.
+        name_servers: Those that know the broker's present address; empty for a fixed address.
     """
 
     endpoint: Endpoint
@@ -54,6 +57,7 @@ class EndpointTarget:
     broker: str = ""
     replicas: tuple[str, ...] = ()
     epoch: int = 0
+    name_servers: tuple[str, ...] = ()
 
     directory = None
 
@@ -128,7 +132,7 @@ class EndpointTarget:
         else:  # The next attempt, here or of Spark, may be at another replica.
             timeout_ms = min(place.timeout_ms, _REPLICA_TIMEOUT_MS)
             place = replace(place, addresses=(address,), timeout_ms=timeout_ms)
-        return replace(self, endpoint=place, replicas=())
+        return replace(self, endpoint=place, replicas=(), name_servers=())
 
     def _has(self, source: "EndpointSource", ranges: Sequence[QueueRange]) -> bool:
         """Whether the source of a replica has all messages of these ranges."""
@@ -160,15 +164,23 @@ class EndpointTarget:
         total = self.endpoint.timeout_ms / 1000
         first = self.endpoint.patience(waits=self.waits or bool(self.store_id))
         credentials = self.endpoint.credentials()
-        connection = Connection(self.endpoint.addresses, credentials, self.broker)
+        find = self._present_address if self.name_servers else lambda: ""
+        connection = Connection(self.endpoint.addresses, credentials, self.broker, find)
         client = Client(connection, Timeouts(total=total, first=first))
         return EndpointSource(self.endpoint, client, VersionWatch(client), self.broker)
+
+    def _present_address(self) -> str:
+        with closing(RouteLookup(self.name_servers, self.endpoint.credentials())) as lookup:
+            try:
+                return lookup.brokers().get(self.broker, "")
+            except PyrocketError:
+                return ""  # Of two failures, that of the broker is reported.
 
     def _checked(self, source: "EndpointSource") -> "EndpointSource":
         """Return the source. Raises TransportError if it is connected to another broker, and
         StoreNotSharedError if a task is connected to another store.
         """
-        source.replicas = self.replicas
+        source.replicas, source.name_servers = self.replicas, self.name_servers
         if self.broker and source.hello.broker != self.broker:
             raise TransportError(
                 f"The broker at {','.join(self.endpoint.addresses)} is {source.hello.broker}, not"
@@ -210,6 +222,7 @@ class EndpointSource(RemoteSource):
         super().__init__(client, watch)
         self._endpoint, self._broker = endpoint, broker
         self.replicas: tuple[str, ...] = ()
+        self.name_servers: tuple[str, ...] = ()
         self._greeted: object | None = None
 
     def greet_if_new(self) -> None:
@@ -222,7 +235,8 @@ class EndpointSource(RemoteSource):
     @property
     def target(self) -> EndpointTarget:
         opened = EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
-        return replace(opened, replicas=self.replicas, epoch=self.hello.epoch)
+        servers, epoch = self.name_servers, self.hello.epoch
+        return replace(opened, replicas=self.replicas, epoch=epoch, name_servers=servers)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
         return {self.hello.broker: self}

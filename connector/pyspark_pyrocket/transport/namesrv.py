@@ -153,7 +153,7 @@ class NamesrvTarget(_Named):
         routes = cluster.routes(topics, patience).values()
         brokers = {name for route in routes for name in route.queues}
         if not brokers:  # A query that waits for its topics needs one.
-            brokers = {cluster.first_broker(patience)}
+            brokers = {cluster.broker("", patience).name}
 
         def source_of(name: str) -> NamesrvBrokerSource:
             cluster.broker(name, self.endpoint.timeout_ms / 1000)
@@ -221,9 +221,6 @@ class NamesrvBrokerSource(RocketMQSource):
 
     def by_broker(self, expected: Collection[str] = ()) -> "dict[str, NamesrvBrokerSource]":
         return {self.broker: self}
-
-    def within(self, seconds: float, *, lock: float | None = None) -> "NamesrvBrokerSource":
-        return self.limited(seconds)
 
     plan_view = read_view = _refused(Capability.VIEWS)
 

@@ -9,6 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from pyrocket.broker.confirmations import Confirmations
 from pyrocket.disk.io import read_or_none
@@ -41,14 +44,29 @@ def encode_block(**fields: object) -> bytes:
     return crc32(data).to_bytes(_CRC_BYTES, "big") + data
 
 
+def decode_block(block: bytes) -> Any:
+    """Return a block as a `ReplicaBlock`. Raises InvalidInputError (REPLICA_BLOCK)."""
+    data = block[_CRC_BYTES:]
+    try:
+        if block[:_CRC_BYTES] == crc32(data).to_bytes(_CRC_BYTES, "big"):
+            return message_class("pyrocket.v1.ReplicaBlock").FromString(data)
+    except DecodeError:
+        pass
+    raise InvalidInputError(
+        "a block from the primary was damaged on its way.",
+        remedy="Nothing of it was used; the replica connects again by itself.",
+        code="REPLICA_BLOCK",
+    )
+
+
 @dataclass
 class _Replica:
     """A replica that has connected, the end of its durable log, and whether it is connected."""
 
     id: str
     name: str
-    end: int
-    connected: bool = True
+    end: int = 0
+    connected: bool = False
 
 
 class Replicas:
@@ -87,26 +105,22 @@ class Replicas:
         if mark is not None:
             self._check_place(end, mark)
         with self._lock:
-            known = self._known.get(name)
-            is_same = known is not None and known.id == replica
-            if known is not None and known.connected and not is_same:
+            known = self._known.get(name) or _Replica(replica, name)
+            if known.id != replica and known.connected:
                 raise InvalidInputError(
                     f"another replica is connected as {name}.",
                     remedy="Was the directory copied? Make the second replica in an empty one.",
                     code="REPLICA_NAME_IN_USE",
                 )
-            state = _Replica(replica, name, known.end if known is not None and is_same else 0)
+            state = _Replica(replica, name, known.end if known.id == replica else 0, True)
             self._known[name] = state
         return ReplicaFeed(self._store, state, None if mark is None else end)
 
     def _check_place(self, end: int, mark: LogMark) -> None:
-        log_start, log_end = self._reader.log.first_offset(), self._store.position().published
+        log_start, log_end = self._reader.log.first_offset(), self._published()
         if end < log_start:
-            raise DataLossError(
-                f"the replica ends at {end}, but the log of its primary begins at {log_start}:"
-                " the files in between were deleted.",
-                remedy="Make the replica again in an empty directory.",
-                code="REPLICA_BEHIND",
+            raise _behind(
+                f"the replica ends at {end}, but the log of its primary begins at {log_start}"
             )
         if end > log_end or self._store.history.holds(mark) is False:
             raise DataLossError(
@@ -177,9 +191,9 @@ class ReplicaFeed:
         self._level_at = 0
         """The end of the last block with which the replica has everything."""
 
-        self._stamps: Mapping[str, object] | None = None
-        self._cursors: Mapping[int, int] = {}
-        self._structure, self._log_start, self._next_look = -1, -1, 0.0
+        self._seen: tuple[object, ...] = ()
+        self._stamps: Mapping[str, object] = {}
+        self._structure, self._next_look = -1, 0.0
         own = {IDENTITY: self._layout.identity, "pyrocket/epochs.json": self._layout.epochs}
         contents = {name: read_or_none(path) for name, path in own.items()}
         known = {name: data for name, data in contents.items() if data is not None}
@@ -224,11 +238,7 @@ class ReplicaFeed:
         except FileNotFoundError:
             data = b""
         if not data:
-            raise DataLossError(
-                f"the log at {start} was deleted before the replica had received it.",
-                remedy="Make the replica again in an empty directory, or keep messages longer.",
-                code="REPLICA_BEHIND",
-            )
+            raise _behind(f"the log at {start} was deleted before the replica had received it")
         self._at += len(data)
         if self._at == published:
             self._level_at = published
@@ -240,14 +250,13 @@ class ReplicaFeed:
         if structure == self._structure and now < self._next_look:
             return
         self._next_look = now + _LOOK_S
-        paths, before = small_paths(self._layout), self._stamps or {}
+        paths, before = small_paths(self._layout), self._stamps
         stamps = {name: file_stamp(path) for name, path in paths.items()}
         # Read before the end of the log: everything that they cover has been appended.
         cursors, first = reader_of(self._store).cursors(), self._log.first_offset()
         changed = [name for name in stamps if stamps[name] != before.get(name)]
         gone = [name for name in before if name not in stamps]
-        is_all = self._stamps is None
-        if changed or gone or is_all:
+        if (seen := (stamps, cursors, first)) != self._seen:
             try:
                 with writer_of(self._store).exclusive(even_if_full=True):
                     self._held_at = self._store.position().published
@@ -255,9 +264,13 @@ class ReplicaFeed:
             except StoreLockedError:
                 return  # The next look tries again.
             files = {name: data for name, data in contents.items() if data is not None}
-            self._held = SmallFiles(files, gone, cursors, is_all)
-        elif (cursors, first) != (self._cursors, self._log_start):
-            self._held_at = self._store.position().published
-            self._held = SmallFiles(cursors=cursors)
-        self._stamps, self._cursors, self._log_start = stamps, cursors, first
-        self._structure = structure
+            self._held = SmallFiles(files, gone, cursors, is_all=not self._seen)
+        self._seen, self._stamps, self._structure = seen, stamps, structure
+
+
+def _behind(reason: str) -> DataLossError:
+    return DataLossError(
+        f"{reason}: the replica lacks files that were deleted.",
+        remedy="Make the replica again in an empty directory, or keep messages longer.",
+        code="REPLICA_BEHIND",
+    )

@@ -14,7 +14,8 @@ from typing import Any
 
 from pyrocket.base.arguments import parse_size
 from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
-from pyrocket.broker.files import read_file, read_toml
+from pyrocket.base.credentials import Credentials
+from pyrocket.broker.files import read_file, read_toml, refuse_if_others_can_read
 from pyrocket.broker.java_keys import JAVA_KEYS
 from pyrocket.errors import OptionError, TopicNameError
 from pyrocket.formats.system_topics import TRACE_TOPIC
@@ -327,6 +328,23 @@ class Settings:
     def replica_timeout(self) -> float:
         """How long a send waits for a replica, in seconds; 0 if it does not."""
         return max(self.sync_timeout, 0.001) if self.sync else 0
+
+    def credentials(self, server: str) -> Credentials:
+        """Return the credentials at other servers, by the prefix of their settings.
+
+        Raises OptionError (BROKER_SETTING).
+        """
+        ca, access_key, file = (
+            getattr(self, f"{server}_{name}") for name in ("ca", "access_key", "secret_key_file")
+        )
+        if file:
+            refuse_if_others_can_read(file, code=CODE)
+        return Credentials(
+            tls=bool(ca),
+            ca=read_file(ca, code=CODE) if ca else None,
+            access_key=access_key,
+            secret_key=read_file(file, code=CODE).decode().strip() if file else "",
+        )
 
     def check_policy(self) -> CheckPolicy:
         """Return the policy for checking half messages."""

@@ -4,7 +4,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -78,8 +78,14 @@ class Connection:
         addresses: str | Sequence[str],
         credentials: Credentials = Credentials(),  # noqa: B008 - it cannot be changed
         name: str = "",
+        find: Callable[[], str] = lambda: "",
     ) -> None:
-        """`name` is the name of the broker, if it is known, for errors."""
+        """`name` is the name of the broker, if it is known, for errors.
+
+        `find` returns the broker's present address, or an empty string; it is asked when a channel
+        has failed: a promoted replica has another address than its primary had.
+        """
+        self._find = find
         self._addresses = [addresses] if isinstance(addresses, str) else [*addresses]
         self._credentials, self._name = credentials, name
         self._lock = threading.RLock()
@@ -138,10 +144,14 @@ class Connection:
         With `silent`, a single address gets a new channel, too; otherwise its channel reconnects.
         Returns False after the last address: then the first address is next.
         """
+        present = self._find()
         with self._lock:
             if failed is not self._channel:
                 return False
             self._greeted = False
+            if present not in ("", *self._addresses):
+                self._addresses, self._at, self._channel = [present], 0, None
+                return True
             if len(self._addresses) == 1 and not silent:
                 return False
             self._channel = None  # Left open: other threads may still use the channel.

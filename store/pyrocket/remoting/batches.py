@@ -24,8 +24,8 @@ from pyrocket.formats.properties import DELAY, TIMER_DELIVER_MS
 from pyrocket.formats.record_batch import compress_bodies, fixed_width, join_properties
 from pyrocket.formats.send_columns import SendColumns
 from pyrocket.remoting.calls import ServerCall
-from pyrocket.remoting.requests import send
-from pyrocket.values.message import MessageQueue, SendStatus
+from pyrocket.remoting.requests import SendAnswer, send
+from pyrocket.values.message import MessageQueue
 
 BATCH_BYTES = 512 << 10
 """The size of a batch, unless one message is longer. A broker accepts records of 4 MiB in all."""
@@ -66,7 +66,7 @@ class OutgoingRows(NamedTuple):
     is_delayed: bool
     is_free: bool
 
-    def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendStatus]:
+    def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendAnswer]:
         """Return the request for a queue."""
         body, sys_flag, alone = self.body, 0, self.is_delayed
         if pc.min(pc.binary_length(body)).as_py() >= COMPRESS_BODY_FROM_BYTES:

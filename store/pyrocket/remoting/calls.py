@@ -1,10 +1,10 @@
 """Calls: requests and how their answers are read, the codes of both, and the errors of servers.
 
 A call is a value, so that calls of any kind can be made at once: see `ConnectionPool.ask`. Source:
-`RequestCode`, `ResponseCode`, `RemotingSysResponseCode`.
+`ResponseCode`, `RemotingSysResponseCode`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
@@ -26,30 +26,6 @@ from pyrocket.remoting.frames import Frame
 from pyrocket.values.message import SendStatus
 
 _Value = TypeVar("_Value")
-
-
-class RequestCode(IntEnum):
-    """What is requested of a name server or a broker."""
-
-    PULL_MESSAGE = 11
-    QUERY_MESSAGE = 12
-    QUERY_CONSUMER_OFFSET = 14
-    UPDATE_CONSUMER_OFFSET = 15
-    UPDATE_AND_CREATE_TOPIC = 17
-    SEARCH_OFFSET_BY_TIMESTAMP = 29
-    GET_MAX_OFFSET = 30
-    GET_MIN_OFFSET = 31
-    VIEW_MESSAGE_BY_ID = 33
-    GET_CONSUMER_LIST_BY_GROUP = 38
-    GET_ROUTEINFO_BY_TOPIC = 105
-    GET_BROKER_CLUSTER_INFO = 106
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
-    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
-    GET_TOPIC_STATS_INFO = 202
-    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
-    GET_CONSUME_STATS = 208
-    SEND_MESSAGE_V2 = 310
-    SEND_BATCH_MESSAGE = 320
 
 
 class ResponseCode(IntEnum):
@@ -75,6 +51,9 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     GO_AWAY = 1500
 
+
+SEND_CODES = 310, 320
+"""What is requested to store a message, or a batch: `SEND_MESSAGE_V2`, `SEND_BATCH_MESSAGE`."""
 
 SEND_STATUS: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -140,25 +119,54 @@ def succeeded(answer: Frame) -> bool:
     return answer.code == ResponseCode.SUCCESS
 
 
-def nothing(answer: Frame) -> None:
-    """Read an answer that says nothing but that the call has succeeded."""
+@dataclass(frozen=True)
+class CallKind(Generic[_Value]):
+    """A kind of call, which is called with the values of its fields.
+
+    Attributes:
+        code: The code of the requests.
+        asked: What is requested, for errors; formatted with the fields.
+        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
+        fields: The names of the fields, in the order of the arguments, with `=` and the default of
+            those that have one.
+        also: The codes besides SUCCESS that are no errors.
+        remarks: What a server says in other answers that are no errors.
+
+    Example:
+        highest_offset = CallKind(30, "an offset of {topic!r}", offset_of, "topic queueId")
+        call = highest_offset("orders", 0)
+    """
+
+    code: int
+    asked: str
+    read: Callable[[Frame], _Value]
+    fields: str = ""
+    also: Container[int] = ()
+    remarks: Collection[str] = ()
+
+    def __call__(self, *values: object, body: bytes | memoryview = b"") -> "ServerCall[_Value]":
+        """Return a call with these values, which are sent as text."""
+        named = dict(part.partition("=")[::2] for part in self.fields.split())
+        named |= zip([*named], map(str, values), strict=False)
+        return ServerCall(self, Frame(self.code, named, body))
 
 
 @dataclass(frozen=True)
 class ServerCall(Generic[_Value]):
-    """A request to a server, and how its answer is read.
+    """A request to a server, without signature, and how its answer is read."""
 
-    Attributes:
-        asked: What is requested, with the names of topic and group, for errors.
-        request: The request, without signature.
-        read: Returns the value of an accepted answer, or raises one of the PARSE_ERRORS.
-        accepts: Whether an answer is no error.
-    """
-
-    asked: str
+    kind: CallKind[_Value]
     request: Frame
-    read: Callable[[Frame], _Value]
-    accepts: Callable[[Frame], bool] = succeeded
+
+    @property
+    def asked(self) -> str:
+        """What is requested, with the names of topic and group, for errors."""
+        return self.kind.asked.format(**self.request.fields)
+
+    def accepts(self, answer: Frame) -> bool:
+        """Whether an answer is no error."""
+        is_known = succeeded(answer) or answer.code in self.kind.also
+        return is_known or any(text in answer.remark for text in self.kind.remarks)
 
     def value(self, answer: Frame, place: str) -> _Value:
         """Return the value of an answer from the server `place`.
@@ -168,7 +176,7 @@ class ServerCall(Generic[_Value]):
         if not self.accepts(answer):
             raise error_of(answer, self.asked, place)
         try:
-            return self.read(answer)
+            return self.kind.read(answer)
         except PARSE_ERRORS as error:
             raise UnsupportedError(
                 f"{place} answered {self.asked} with something that cannot be read.",
@@ -179,30 +187,6 @@ class ServerCall(Generic[_Value]):
 
 Ask = Callable[[Sequence[ServerCall[Any]]], list[Any]]
 """Makes calls at a server in one flight, and returns their values in the same order."""
-
-
-def server_call(
-    asked: str,
-    code: RequestCode,
-    read: Callable[[Frame], _Value],
-    fields: Mapping[str, object] = {},
-    *,
-    body: bytes | memoryview = b"",
-    also: Collection[int] = (),
-    remarks: Collection[str] = (),
-) -> ServerCall[_Value]:
-    """Return a call whose fields are sent as text.
-
-    also: The codes besides SUCCESS that are no errors.
-    remarks: What a server says in other answers that are no errors.
-    """
-    request = Frame(code, {name: str(value) for name, value in fields.items()}, body)
-    codes = {int(ResponseCode.SUCCESS), *also}
-
-    def accepts(answer: Frame) -> bool:
-        return answer.code in codes or any(text in answer.remark for text in remarks)
-
-    return ServerCall(asked, request, read, accepts)
 
 
 def table_of(answer: Frame) -> dict[str, Any]:

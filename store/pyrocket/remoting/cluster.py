@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TypeVar
 
 from pyrocket.base.clock import Pauses
@@ -11,13 +12,9 @@ from pyrocket.base.credentials import Credentials
 from pyrocket.errors import BrokerBusyError, TopicNotFoundError, TransportError
 from pyrocket.remoting.calls import TOPIC_REMEDY, ServerCall
 from pyrocket.remoting.connection import ConnectionPool
-from pyrocket.remoting.name_servers import (
-    MASTER,
-    ROUTE_S,
-    BrokerAddresses,
-    NameServers,
-    TopicRouteData,
-)
+from pyrocket.remoting.name_servers import ROUTE_S, NameServers
+from pyrocket.values.routes import PRIMARY as MASTER
+from pyrocket.values.routes import BrokerData
 
 ATTEMPT_S = 15.0
 """The longest wait for the answer to one attempt of a call."""
@@ -47,7 +44,7 @@ def repeated(work: Callable[[float], _Value], seconds: float) -> _Value:
                 raise
 
 
-class RocketMQCluster:
+class RocketMQCluster(NameServers):
     """Calls the name servers and the brokers of a cluster. Safe to share between threads.
 
     Messages are also read from slaves: if the master suggests it, or cannot be reached.
@@ -61,33 +58,24 @@ class RocketMQCluster:
         broker_addresses: Mapping[str, str] | None = None,
     ) -> None:
         """Connect when it is first used. The arguments are those of NameServers."""
-        self._names = NameServers(addresses, credentials, broker_addresses=broker_addresses)
-        self._credentials = credentials
+        super().__init__(addresses, credentials, broker_addresses=broker_addresses)
         self._pools: dict[tuple[str, int], ConnectionPool] = {}
         self._reads_at: dict[str, int] = {}
         self._topics: tuple[float, list[str]] = -math.inf, []
 
-    def routes(
-        self, topics: Collection[str], seconds: float, *, fresh: bool = False
-    ) -> dict[str, TopicRouteData]:
-        """Return the routes of topics, at most 30 s old; those without a route are left out."""
-        return repeated(lambda left: self._names.routes(topics, left, fresh=fresh), seconds)
+    def _asked(
+        self, calls: Sequence[ServerCall[_Value]], seconds: float, *, once: bool = False
+    ) -> list[_Value]:
+        ask = partial(super()._asked, calls)
+        return ask(min(seconds, ATTEMPT_S)) if once else repeated(ask, seconds)
 
     def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, as of the last 30 s."""
         asked_at, topics = self._topics
         if time.monotonic() - asked_at >= ROUTE_S:
-            topics = repeated(self._names.topics, seconds)
+            topics = super().topic_names(seconds)
             self._topics = time.monotonic(), topics
         return topics
-
-    def forget_topic(self, topic: str) -> None:
-        """Forget the route of a topic that a broker does not have."""
-        self._names.forget(topic)
-
-    def live_brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
-        """Return the live brokers by name."""
-        return repeated(self._names.brokers, seconds)
 
     def not_found(self, topic: str, seconds: float) -> TopicNotFoundError:
         """Return the error about a topic without a route; it names a similar one."""
@@ -97,38 +85,27 @@ class RocketMQCluster:
             remedy=f"Did you mean {near[0]!r}?" if near else TOPIC_REMEDY,
         )
 
-    def first_broker(self, seconds: float) -> str:
-        """Return the first name of a live broker. Raises TransportError if there is none."""
-
-        def first(left: float) -> str:
-            live = self._names.brokers(left)
-            if not live:
-                raise self._knows("no broker", "Start a broker; brokers register every 30 s.")
-            return min(live)
-
-        return repeated(first, seconds)
-
-    def broker(self, name: str, seconds: float) -> BrokerAddresses:
-        """Return a live broker, also one that has just started.
+    def broker(self, name: str, seconds: float) -> BrokerData:
+        """Return a live broker, also one that has just started; without a name, the first one.
 
         Raises TransportError if name servers do not know it after `seconds`.
         """
 
-        def known(left: float) -> BrokerAddresses:
-            broker = self._names.known.get(name) or self._names.brokers(left).get(name)
+        def known(left: float) -> BrokerData:
+            if name in self._brokers:
+                return self._brokers[name]
+            live = self.live_brokers(left)
+            broker = live.get(name or min(live, default=""))
             if broker is None:
-                raise self._knows(
-                    f"no broker {name}",
-                    "Start the broker. If it has left the cluster for good, name it in the option"
-                    " removedBrokers.",
+                raise TransportError(
+                    f"{self._servers[0].place} knows no broker {name}".rstrip() + ".",
+                    remedy="Start it; brokers register every 30 s. If it has left the cluster for"
+                    " good, name it in the option removedBrokers.",
+                    repeat_is_safe=True,
                 )
             return broker
 
         return repeated(known, seconds)
-
-    def _knows(self, what: str, remedy: str) -> TransportError:
-        message = f"{self._names.place} knows {what}."
-        return TransportError(message, remedy=remedy, repeat_is_safe=True)
 
     def pool(self, name: str, seconds: float, *, reads: bool = False) -> ConnectionPool:
         """Return the connections to the master of a broker, or with `reads` to where it is read.
@@ -163,7 +140,7 @@ class RocketMQCluster:
 
     def lost(self, name: str, *, reads: bool = False) -> None:
         """Ask for the addresses of a broker again; with `reads`, read it at its next id."""
-        known = self._names.known.pop(name, None)
+        known = self._brokers.pop(name, None)
         if reads and known:
             last = self._reads_at.get(name, MASTER)
             self.read_at(name, min((key for key in known.addresses if key > last), default=MASTER))
@@ -192,6 +169,6 @@ class RocketMQCluster:
 
     def close(self) -> None:
         """Close all connections; later calls open new ones."""
-        self._names.close()
+        super().close()
         for pool in self._pools.values():
             pool.close()

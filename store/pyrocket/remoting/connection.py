@@ -23,7 +23,7 @@ from pyrocket.base.allocator import keep_blocks
 from pyrocket.base.arguments import parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, TransportError, UnsupportedError
-from pyrocket.remoting.calls import RequestCode, ServerCall
+from pyrocket.remoting.calls import SEND_CODES, ServerCall
 from pyrocket.remoting.frame_reader import FrameReader
 from pyrocket.remoting.frames import Frame, FrameError, encode_head
 
@@ -32,9 +32,6 @@ CONNECT_S = 3.0
 
 _KEPT = 2
 """How many unused connections a pool keeps."""
-
-_SENDS = frozenset([RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
-"""Requests that store their messages again if they are repeated."""
 
 _COPIED_BYTES = 1 << 16
 """Requests of less are sent by one call; longer ones without a copy."""
@@ -143,16 +140,6 @@ class RemotingConnection:
             self._check_protocol(bytes(room[: min(size, 16)]))
         self._frames.extend(self._reader.received(size))
 
-    def exchange(self, requests: Sequence[Frame], seconds: float) -> list[Frame]:
-        """Send requests at once, and return their answers in the same order."""
-        end = time.monotonic() + seconds
-        numbers = self.send(requests, seconds)
-        answers: dict[int, Frame] = {}
-        while len(answers) < len(numbers):
-            answer = self.receive(max(end - time.monotonic(), 0))
-            answers[answer.opaque] = answer
-        return [answers[number] for number in numbers]
-
     def close(self) -> None:
         """Close the connection."""
         with suppress(OSError, AttributeError):  # Without a socket, it was never connected.
@@ -188,7 +175,7 @@ class RemotingConnection:
         if isinstance(error, TimeoutError):
             reason = f"it took longer than {seconds:.3g} s"
         remedy = _tls_remedy(error) if isinstance(error, ssl.SSLError) else _CHECK
-        is_safe = _SENDS.isdisjoint(self._waiting.values())
+        is_safe = not {*SEND_CODES} & {*self._waiting.values()}  # They would store again.
         message = f"{self.place} failed {what}: {reason}."
         return TransportError(message, remedy=remedy, repeat_is_safe=is_safe)
 
@@ -235,8 +222,13 @@ class ConnectionPool:
         Raises TransportError, UnsupportedError.
         """
         end = time.monotonic() + seconds
+        answers: dict[int, Frame] = {}
         with self.connection(seconds) as connection:
-            return connection.exchange(requests, max(end - time.monotonic(), 0))
+            numbers = connection.send(requests, max(end - time.monotonic(), 0))
+            while len(answers) < len(numbers):
+                answer = connection.receive(max(end - time.monotonic(), 0))
+                answers[answer.opaque] = answer
+        return [answers[number] for number in numbers]
 
     def ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
         """Make calls at once, and return their values in the same order.

@@ -46,7 +46,7 @@ def _of_words(ask: Ask, request: LookupRequest) -> Iterator[Record]:
     begin = max(request.begin_ms - _SLACK_MS, 0)
     while ends:
         asked = {pair: ends.pop(pair) for pair in [*ends][:_AT_ONCE]}
-        calls = [messages_of_key(*pair, begin_ms=begin, end_ms=end) for pair, end in asked.items()]
+        calls = [messages_of_key(*pair, begin, end) for pair, end in asked.items()]
         for ((topic, word), end), answer in zip(asked.items(), ask(calls), strict=True):
             records = records_of(answer)
             yield from records
@@ -94,7 +94,7 @@ def slices_at(
     offsets = at.queue_offsets.tolist()
     for first in range(0, len(offsets), _AT_ONCE):
         wanted = offsets[first : first + _AT_ONCE]
-        calls = [pull(queue.topic, queue.queue_id, offset, 1, group=group) for offset in wanted]
+        calls = [pull(queue.topic, queue.queue_id, offset, 1, group) for offset in wanted]
         answers = [answer.records for answer in ask(calls)]
         if missing := [offset for offset, data in zip(wanted, answers, strict=True) if not data]:
             raise OffsetOutOfRangeError(

@@ -17,19 +17,17 @@ from typing import Any, TypeVar
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
 from pyrocket.remoting.calls import (
-    RequestCode,
+    CallKind,
     ResponseCode,
     ServerCall,
-    server_call,
     succeeded,
     table_of,
 )
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.values.admin import TopicConfig
-
-MASTER = 0
-"""The id of the master among the brokers with one name."""
+from pyrocket.values.routes import PRIMARY as MASTER
+from pyrocket.values.routes import BrokerData
 
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, as in RocketMQ's clients."""
@@ -45,15 +43,6 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class BrokerAddresses:
-    """The live brokers with one name: `addresses` by their id, of which 0 is the master."""
-
-    cluster: str
-    name: str
-    addresses: Mapping[int, str]
-
-
-@dataclass(frozen=True)
 class TopicRouteData:
     """The brokers and the queues of a topic.
 
@@ -64,7 +53,7 @@ class TopicRouteData:
     """
 
     queues: Mapping[str, TopicConfig]
-    brokers: Mapping[str, BrokerAddresses]
+    brokers: Mapping[str, BrokerData]
     order: str = ""
 
     @property
@@ -84,21 +73,8 @@ class TopicRouteData:
         }
 
 
-@dataclass
-class _Known:
-    """A route that was answered; `asked_at` is on the monotonic clock."""
-
-    route: TopicRouteData
-    asked_at: float
-    is_doubtful: bool = False
-
-
 class NameServers:
-    """Asks name servers, one of them until it fails. Safe to share between threads.
-
-    Attributes:
-        known: The brokers by name, as the last answers have them.
-    """
+    """Asks name servers, one of them until it fails. Safe to share between threads."""
 
     def __init__(
         self,
@@ -125,9 +101,11 @@ class NameServers:
         ]
         replaced = (broker_addresses or {}).items()
         self._replaced = {name: {MASTER: address} for name, address in replaced}
-        self._route_s = route_s
-        self._routes: dict[str, _Known] = {}
-        self.known: dict[str, BrokerAddresses] = {}
+        self._credentials, self._route_s = credentials, route_s
+        self._routes: dict[str, TopicRouteData] = {}
+        self._old_at: dict[str, float] = {}
+        self._doubtful: set[str] = set()
+        self._brokers: dict[str, BrokerData] = {}
 
     def routes(
         self, topics: Collection[str], seconds: float, *, fresh: bool = False
@@ -141,55 +119,49 @@ class NameServers:
         UnsupportedError (UNSUPPORTED_TOPIC) for light queues and static topics.
         """
         now = time.monotonic()
-        asked = [topic for topic in topics if fresh or self._is_old(topic, now)]
+        asked = [topic for topic in topics if fresh or now >= self._old_at.get(topic, now)]
+        are_known = self._routes.keys() >= {*asked}
+        reason = "name servers have none any longer"
         try:
-            answers = self._ask([*map(_route, asked)], seconds)
+            answers = self._asked([*map(_route, asked)], seconds, once=are_known)
         except PyrocketError as error:
-            if any(topic not in self._routes for topic in asked):
+            if not are_known:
                 raise
-            for topic in asked:
-                self._keep(topic, now, f"no name server has answered: {error}")
-        else:
-            for topic, answer in zip(asked, answers, strict=True):
-                if answer is not None:
-                    brokers = self._reachable(answer.brokers)
-                    self._routes[topic] = _Known(replace(answer, brokers=brokers), now)
-                elif topic in self._routes:
-                    self._keep(topic, now, "name servers have none any longer")
-        return {topic: self._routes[topic].route for topic in topics if topic in self._routes}
+            answers, reason = [None] * len(asked), f"no name server has answered: {error}"
+        for topic, answer in zip(asked, answers, strict=True):
+            if answer is not None:
+                brokers = self._reachable(answer.brokers)
+                self._routes[topic] = replace(answer, brokers=brokers)
+                self._old_at[topic] = now + self._route_s
+                self._doubtful.discard(topic)
+            elif topic in self._routes:
+                self._keep(topic, now, reason)
+        return {topic: self._routes[topic] for topic in topics if topic in self._routes}
 
-    def brokers(self, seconds: float) -> dict[str, BrokerAddresses]:
+    def live_brokers(self, seconds: float) -> dict[str, BrokerData]:
         """Return all live brokers by name."""
-        call = server_call("the brokers", RequestCode.GET_BROKER_CLUSTER_INFO, _live_brokers)
-        (brokers,) = self._ask([call], seconds)
+        (brokers,) = self._asked([_all_brokers()], seconds)
         return self._reachable(brokers)
 
-    def topics(self, seconds: float) -> list[str]:
+    def topic_names(self, seconds: float) -> list[str]:
         """Return the names of all topics with a route, sorted, including those of the system."""
-        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        (names,) = self._ask([server_call("the topics", code, _topic_names)], seconds)
+        (names,) = self._asked([_all_topics()], seconds)
         return names
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Forget the route of a topic, because its brokers have said that it is gone."""
         self._routes.pop(topic, None)
-
-    @property
-    def place(self) -> str:
-        """The name server that is asked next."""
-        return self._servers[0].place
+        self._old_at.pop(topic, None)
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         for server in self._servers:
             server.close()
 
-    def _is_old(self, topic: str, now: float) -> bool:
-        known = self._routes.get(topic)
-        return known is None or now - known.asked_at >= self._route_s
-
-    def _ask(self, calls: Sequence[ServerCall[_Value]], seconds: float) -> list[_Value]:
-        """Return what the first name server that answers knows.
+    def _asked(
+        self, calls: Sequence[ServerCall[_Value]], seconds: float, *, once: bool = True
+    ) -> list[_Value]:
+        """Return what the first name server that answers knows; `once` is for subclasses.
 
         Each of those that are left gets an equal share of the time that is left.
         """
@@ -209,19 +181,18 @@ class NameServers:
 
     def _keep(self, topic: str, now: float, reason: str) -> None:
         """Use the last known route of a topic until it is asked for again soon; log it once."""
-        known = self._routes[topic]
-        known.asked_at = now - (1 - _SOON) * self._route_s
-        if not known.is_doubtful:
+        self._old_at[topic] = now + _SOON * self._route_s
+        if topic not in self._doubtful:
             _log.warning("the last known route of the topic %s is used: %s", topic, reason)
-        known.is_doubtful = True
+        self._doubtful.add(topic)
 
-    def _reachable(self, brokers: Mapping[str, BrokerAddresses]) -> dict[str, BrokerAddresses]:
+    def _reachable(self, brokers: Mapping[str, BrokerData]) -> dict[str, BrokerData]:
         """Remember brokers with the addresses at which they can be reached from here."""
         reachable = {
             name: replace(broker, addresses=self._replaced.get(name, broker.addresses))
             for name, broker in brokers.items()
         }
-        self.known = self.known | reachable
+        self._brokers = self._brokers | reachable
         return reachable
 
 
@@ -237,13 +208,10 @@ def _route(topic: str) -> ServerCall[TopicRouteData | None]:
     """Ask for the route of a topic; None if there is none. Raises UnsupportedError."""
     if topic.startswith(_LIGHT_QUEUE):
         raise _unsupported(topic, "a light queue, which has no route", "the topic of its messages")
-    return server_call(
-        f"the route of the topic {topic!r}",
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        partial(_read_route, topic),
-        {"topic": topic, "acceptStandardJsonOnly": "true"},
-        also=[ResponseCode.TOPIC_NOT_EXIST],
-    )
+    read, absent = partial(_read_route, topic), [ResponseCode.TOPIC_NOT_EXIST]
+    fields = "topic acceptStandardJsonOnly=true"
+    kind = CallKind(105, "the route of the topic {topic!r}", read, fields, also=absent)
+    return kind(topic)
 
 
 def _read_route(topic: str, answer: Frame) -> TopicRouteData | None:
@@ -269,18 +237,22 @@ def _unsupported(topic: str, what: str, instead: str) -> UnsupportedError:
     )
 
 
-def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerAddresses]:
+def _brokers(tables: Collection[Mapping[str, Any]]) -> dict[str, BrokerData]:
     brokers = {}
     for table in tables:
         name, addresses = str(table["brokerName"]), sorted(table["brokerAddrs"].items())
         by_id = {int(key): str(address) for key, address in addresses}
-        brokers[name] = BrokerAddresses(str(table.get("cluster", "")), name, by_id)
+        brokers[name] = BrokerData(str(table.get("cluster", "")), name, by_id)
     return brokers
 
 
-def _live_brokers(answer: Frame) -> dict[str, BrokerAddresses]:
-    return _brokers((table_of(answer).get("brokerAddrTable") or {}).values())
-
-
-def _topic_names(answer: Frame) -> list[str]:
-    return sorted(map(str, table_of(answer).get("topicList") or ()))
+_all_brokers = CallKind(
+    106,
+    "the brokers",
+    lambda answer: _brokers((table_of(answer).get("brokerAddrTable") or {}).values()),
+)
+_all_topics = CallKind(
+    206,
+    "the topics",
+    lambda answer: sorted(map(str, table_of(answer).get("topicList") or ())),
+)

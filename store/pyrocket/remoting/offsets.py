@@ -77,7 +77,7 @@ class TopicsOfBroker:
         self._group, self._read = group or READER_GROUP, tuple(topics)
         self._memory = _Memory(self._read)
 
-    def limited(self, seconds: float) -> "Self":
+    def within(self, seconds: float, *, lock: float | None = None) -> "Self":
         """Return a source that shares everything with this one, and has another deadline."""
         limited = copy(self)
         limited.seconds = seconds
@@ -190,7 +190,7 @@ class TopicsOfBroker:
         if not offsets:  # A pull from the end of a queue needs the group.
             queues = self.bounds(self._read).items()
             ends = [(queue.topic, queue.queue_id, has.maximum) for queue, has in queues]
-            self._ask_with_group(group, [pull(*end, 1, group=group) for end in ends[:1]])
+            self._ask_with_group(group, [pull(*end, 1, group) for end in ends[:1]])
             return {}
         bounds, before = self._progress(group, {queue.topic for queue in offsets})
         moved = {

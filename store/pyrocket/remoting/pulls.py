@@ -116,7 +116,7 @@ class _Reader:
         self._held_bytes = 0
         self._pauses: Pauses | None = None
         topic, _, queue_id = part.queue
-        self._call = pull(topic, queue_id, 0, 0, group=settings.group, tags=settings.tags)
+        self._call = pull(topic, queue_id, 0, 0, settings.group, settings.tags)
 
     def read(self) -> Iterator[Window]:
         """Yield the windows in order."""

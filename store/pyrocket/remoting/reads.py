@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -115,10 +114,11 @@ def read_together(
     Raises RecordDamagedError, UnsupportedError, and the errors of `ask`.
     """
     parts = [Window(span.start, span.end, span.start) for span in ranges]
-    size = 0
+    size, who = 0, (settings.group, settings.tags)
     while left := [(*pair,) for pair in zip(ranges, parts, strict=True) if not pair[1].is_done]:
-        pulled = partial(pull, group=settings.group, tags=settings.tags)
-        answers = ask([pulled(*span.queue[::2], row.at, row.end - row.at) for span, row in left])
+        answers = ask(
+            [pull(*span.queue[::2], row.at, row.end - row.at, *who) for span, row in left]
+        )
         for (_, row), answer in zip(left, answers, strict=True):
             has_moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
             if has_moved or not row.at < answer.next_offset <= answer.maximum:

@@ -4,22 +4,22 @@ Reading needs no more than the rights of a consumer, and changes nothing but com
 never sends a heartbeat, which makes the caller a member of its group. Only ask for queues that the
 route of a topic names: RocketMQ 4 creates others.
 
-Source: `AdminBrokerProcessor`, `ConsumerManageProcessor`, `PullMessageProcessor`,
+Source: `RequestCode`, `AdminBrokerProcessor`, `ConsumerManageProcessor`, `PullMessageProcessor`,
 `QueryMessageProcessor`, `SendMessageProcessor`, `SendMessageRequestHeaderV2`.
 """
 
 import json
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.record import find_record
 from pyrocket.remoting.calls import (
+    SEND_CODES,
     SEND_STATUS,
-    RequestCode,
+    CallKind,
     ResponseCode,
     ServerCall,
-    nothing,
-    server_call,
     succeeded,
     table_of,
 )
@@ -33,12 +33,6 @@ READER_GROUP = "TOOLS_CONSUMER"
 
 MOST_FOUND = 64
 """A broker answers a look-up by key with at most this many messages (`maxMsgsNumBatch`)."""
-
-_EVER = 2**63 - 1
-_PULL = {"sysFlag": 4, "expressionType": "TAG", "subVersion": 0} | dict.fromkeys(
-    ("commitOffset", "suspendTimeoutMillis"), 0
-)
-"""The fields of all pulls: the request has the subscription, nothing is committed or awaited."""
 
 _NO_RECORD = ("can not find", "IllegalArgumentException")
 """What a broker says where no record begins: bytes of another record can be a negative size."""
@@ -73,26 +67,19 @@ class PullAnswer(NamedTuple):
     records: memoryview
 
 
-_PULL_FIELDS = ("nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId")
-_PULLED = (
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ResponseCode.PULL_OFFSET_MOVED,
-)
+class SendAnswer(NamedTuple):
+    """What a broker answers to a send: the place of the message, of a batch that of the first.
 
-
-def topic_offsets(
-    topic: str, *, also: Collection[ResponseCode] = ()
-) -> ServerCall[dict[int, TopicOffset] | None]:
-    """Ask a broker for the ranges of its queues of a topic, by queue id.
-
-    also: Refusals for which the value is None; TOPIC_NOT_EXIST if the broker may lack the topic.
-
-    RocketMQ 4.9 answers only for write queues. For queues that can only be read, ask
-    `lowest_offset` and `highest_offset`.
+    offset_id: The offset message id, which has the log offset.
     """
-    asked, code = f"the offsets of the topic {topic!r}", RequestCode.GET_TOPIC_STATS_INFO
-    return server_call(asked, code, _topic_offsets, {"topic": topic}, also=also)
+
+    status: SendStatus
+    queue_offset: int
+    log_offset: int
+    offset_id: str
+
+
+_PULL_FIELDS = ("nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId")
 
 
 def _topic_offsets(answer: Frame) -> dict[int, TopicOffset] | None:
@@ -106,129 +93,109 @@ def _topic_offsets(answer: Frame) -> dict[int, TopicOffset] | None:
     return dict(sorted(offsets.items()))
 
 
-def lowest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the minimum offset of a queue; 0 for a topic that it does not have."""
-    return _offset(RequestCode.GET_MIN_OFFSET, topic, queue_id)
+def topic_offsets(
+    topic: str, *, also: Collection[ResponseCode] = ()
+) -> ServerCall[dict[int, TopicOffset] | None]:
+    """Ask a broker for the ranges of its queues of a topic, by queue id.
 
+    also: Refusals for which the value is None; TOPIC_NOT_EXIST if the broker may lack the topic.
 
-def highest_offset(topic: str, queue_id: int) -> ServerCall[int]:
-    """Ask a broker for the maximum offset of such a queue: that of the next message."""
-    return _offset(RequestCode.GET_MAX_OFFSET, topic, queue_id)
-
-
-def offset_near(topic: str, queue_id: int, time_ms: int) -> ServerCall[int]:
-    """Ask a broker for the offset at a time in epoch milliseconds.
-
-    This is a guess: RocketMQ 4.9 can answer a later offset than that of the first message stored at
-    or after the time, and the last message for a time in the future.
+    RocketMQ 4.9 answers only for write queues. For queues that can only be read, ask
+    `lowest_offset` and `highest_offset`.
     """
-    return _offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, topic, queue_id, timestamp=time_ms)
-
-
-def _offset(code: RequestCode, topic: str, queue_id: int, **more: int) -> ServerCall[int]:
-    fields = {"topic": topic, "queueId": queue_id, **more}
-    return server_call(f"an offset of the topic {topic!r}", code, _offset_of, fields)
+    asked = "the offsets of the topic {topic!r}"
+    return CallKind(202, asked, _topic_offsets, "topic", also=also)(topic)
 
 
 def _offset_of(answer: Frame) -> int:
     return int(answer.fields["offset"])
 
 
-def committed(group: str, topic: str, queue_id: int) -> ServerCall[int | None]:
-    """Ask a broker for the committed offset of a group; None if it has none.
+_AN_OFFSET = "an offset of the topic {topic!r}"
 
-    RocketMQ 4 answers 0 for a group without offset in a queue that still begins at 0.
-    """
-    fields = {"topic": topic, "queueId": queue_id, "consumerGroup": group}
-    return server_call(
-        f"the offset of the group {group!r} in the topic {topic!r}",
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        lambda answer: _offset_of(answer) if succeeded(answer) else None,
-        fields | {"setZeroIfNotFound": "false"},
-        also=[ResponseCode.QUERY_NOT_FOUND],
-    )
+lowest_offset = CallKind(31, _AN_OFFSET, _offset_of, "topic queueId")
+"""The minimum offset of a queue; 0 for a topic that the broker does not have."""
 
+highest_offset = CallKind(30, _AN_OFFSET, _offset_of, "topic queueId")
+"""The maximum offset of such a queue: that of the next message."""
 
-def commit(group: str, topic: str, queue_id: int, offset: int) -> ServerCall[None]:
-    """Commit the offset of a group in a queue, also one below the committed offset.
+offset_near = CallKind(29, _AN_OFFSET, _offset_of, "topic queueId timestamp")
+"""The offset at a time in epoch milliseconds.
 
-    Make the first commit of a group in a topic alone: of several at once, RocketMQ 4.9 can lose all
-    but the last one (`ConsumerOffsetManager.commitOffset`).
-    """
-    asked = f"to commit an offset of the group {group!r} in the topic {topic!r}"
-    fields = {"topic": topic, "queueId": queue_id, "consumerGroup": group, "commitOffset": offset}
-    return server_call(asked, RequestCode.UPDATE_CONSUMER_OFFSET, nothing, fields)
+This is a guess: RocketMQ 4.9 can answer a later offset than that of the first message stored at or
+after the time, and the last message for a time in the future.
+"""
 
+committed = CallKind(
+    14,
+    "the offset of the group {consumerGroup!r} in the topic {topic!r}",
+    lambda answer: _offset_of(answer) if succeeded(answer) else None,
+    "consumerGroup topic queueId setZeroIfNotFound=false",
+    also=[ResponseCode.QUERY_NOT_FOUND],
+)
+"""The committed offset of a group; None if it has none.
 
-def group_settings() -> ServerCall[dict[str, Any]]:
-    """Ask a broker for the settings of its groups, as they are in `subscriptionGroup.json`."""
-    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    return server_call("the consumer groups", code, table_of)
+RocketMQ 4 answers 0 for a group without offset in a queue that still begins at 0.
+"""
 
 
-def group_topics(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the topics in which a group has offsets."""
-    return server_call(
-        f"the progress of the group {group!r}",
-        RequestCode.GET_CONSUME_STATS,
-        lambda answer: sorted(
-            {str(json.loads(queue)["topic"]) for queue in table_of(answer).get("offsetTable") or ()}
-        ),
-        {"consumerGroup": group},
-    )
+def _nothing(answer: Frame) -> None:
+    """Read an answer that says nothing but that the call has succeeded."""
 
 
-def members(group: str) -> ServerCall[list[str]]:
-    """Ask a broker for the ids of the live members of a group."""
-    return server_call(
-        f"the members of the group {group!r}",
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        lambda answer: sorted(table_of(answer)["consumerIdList"]) if succeeded(answer) else [],
-        {"consumerGroup": group},
-        remarks=["no consumer for this group"],
-    )
+commit = CallKind(
+    15,
+    "to commit an offset of the group {consumerGroup!r} in the topic {topic!r}",
+    _nothing,
+    "consumerGroup topic queueId commitOffset",
+)
+"""Commits the offset of a group in a queue, also one below the committed offset.
+
+Make the first commit of a group in a topic alone: of several at once, RocketMQ 4.9 can lose all but
+the last one (`ConsumerOffsetManager.commitOffset`).
+"""
+
+group_settings = CallKind(201, "the consumer groups", table_of)
+"""The settings of the groups of a broker, as they are in `subscriptionGroup.json`."""
+
+group_topics = CallKind(
+    208,
+    "the progress of the group {consumerGroup!r}",
+    lambda answer: sorted(
+        {str(json.loads(queue)["topic"]) for queue in table_of(answer).get("offsetTable") or ()}
+    ),
+    "consumerGroup",
+)
+"""The topics in which a group has offsets."""
+
+members = CallKind(
+    38,
+    "the members of the group {consumerGroup!r}",
+    lambda answer: sorted(table_of(answer)["consumerIdList"]) if succeeded(answer) else [],
+    "consumerGroup",
+    remarks=["no consumer for this group"],
+)
+"""The ids of the live members of a group."""
 
 
 def write_group(group: str) -> ServerCall[None]:
     """Create a consumer group at a broker, or replace its settings by the default ones."""
-    code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, json.dumps({"groupName": group})
-    return server_call(f"to write the group {group!r}", code, nothing, body=body.encode())
+    kind = CallKind(200, "to write the group {name!r}", _nothing, "name")
+    return kind(group, body=json.dumps({"groupName": group}).encode())
+
+
+_write_topic = CallKind(
+    17,
+    "to write the topic {topic!r}",
+    _nothing,
+    "topic perm readQueueNums writeQueueNums order defaultTopic=TBW102 topicFilterType=SINGLE_TAG",
+)
 
 
 def write_topic(topic: TopicConfig) -> ServerCall[None]:
     """Create a topic at a broker, or replace its settings. Needs the right to administer."""
-    fields = {"topic": topic.name, "defaultTopic": "TBW102", "perm": topic.perm}
-    fields |= {"readQueueNums": topic.read_queues, "writeQueueNums": topic.write_queues}
-    fields |= {"topicFilterType": "SINGLE_TAG", "order": "true" if topic.ordered else "false"}
-    code = RequestCode.UPDATE_AND_CREATE_TOPIC
-    return server_call(f"to write the topic {topic.name!r}", code, nothing, fields)
-
-
-def pull(
-    topic: str,
-    queue_id: int,
-    offset: int,
-    count: int,
-    *,
-    group: str = READER_GROUP,
-    tags: str = "*",
-) -> ServerCall[PullAnswer]:
-    """Ask a broker for at most `count` messages of a queue from `offset` on, without waiting.
-
-    group: A group that exists; it needs the right to read the topic.
-    tags: `A || B` selects by the hashes of tags, so that other tags may be among the messages.
-
-    The answer may have fewer messages: a broker allows about 32, and 8 if it reads its disk.
-    """
-    fields = {"topic": topic, "queueId": queue_id, "consumerGroup": group, "subscription": tags}
-    fields |= _PULL | pull_place(offset, count)
-    asked = f"messages of the topic {topic!r} for the group {group!r}"
-    return server_call(asked, RequestCode.PULL_MESSAGE, _pulled, fields, also=_PULLED)
-
-
-def pull_place(offset: int, count: int) -> dict[str, str]:
-    """Return the fields in which the pulls of a queue differ."""
-    return {"queueOffset": str(offset), "maxMsgNums": str(count)}
+    order = "true" if topic.ordered else "false"
+    return _write_topic(topic.name, topic.perm, topic.read_queues, topic.write_queues, order)
 
 
 def _pulled(answer: Frame) -> PullAnswer:
@@ -238,38 +205,78 @@ def _pulled(answer: Frame) -> PullAnswer:
     return PullAnswer(answer.code, next_offset, minimum, maximum, suggested, records)
 
 
-def messages_of_key(
-    topic: str, key: str, *, begin_ms: int = 0, end_ms: int = _EVER
-) -> ServerCall[bytes]:
-    """Ask a broker for the newest MOST_FOUND messages with a key or a unique id, as records.
+pull = CallKind(
+    11,
+    "messages of the topic {topic!r} for the group {consumerGroup!r}",
+    _pulled,
+    f"topic queueId queueOffset maxMsgNums consumerGroup={READER_GROUP} subscription=* sysFlag=4"
+    " expressionType=TAG subVersion=0 commitOffset=0 suspendTimeoutMillis=0",
+    also=[
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    ],
+)
+"""At most `maxMsgNums` messages of a queue from an offset on, without waiting.
 
-    They were stored in [begin_ms, end_ms]. The broker compares hashes, so that other messages may
-    be among them. RocketMQ 5 may not find messages of the last seconds.
-    """
-    return server_call(
-        f"the messages of a key of the topic {topic!r}",
-        RequestCode.QUERY_MESSAGE,
-        lambda answer: bytes(answer.body),
-        {"topic": topic, "key": key, "maxNum": MOST_FOUND, "_UNIQUE_KEY_QUERY": "false"}
-        | {"beginTimestamp": begin_ms, "endTimestamp": end_ms},
-        also=[ResponseCode.QUERY_NOT_FOUND],
-    )
+The group must exist, and needs the right to read the topic. The subscription `A || B` selects by
+the hashes of tags, so that other tags may be among the messages.
+
+The answer may have fewer messages: a broker allows about 32, and 8 if it reads its disk. The flag 4
+says that the request has the subscription.
+"""
+
+
+def pull_place(offset: int, count: int) -> dict[str, str]:
+    """Return the fields in which the pulls of a queue differ."""
+    return {"queueOffset": str(offset), "maxMsgNums": str(count)}
+
+
+messages_of_key = CallKind(
+    12,
+    "the messages of a key of the topic {topic!r}",
+    lambda answer: bytes(answer.body),
+    f"topic key beginTimestamp=0 endTimestamp={2**63 - 1} maxNum={MOST_FOUND}"
+    " _UNIQUE_KEY_QUERY=false",
+    also=[ResponseCode.QUERY_NOT_FOUND],
+)
+"""The newest MOST_FOUND messages with a key or a unique id, as records.
+
+They were stored from the first to the second time. The broker compares hashes, so that other
+messages may be among them. RocketMQ 5 may not find messages of the last seconds.
+"""
 
 
 def message_at(log_offset: int, topic: str) -> ServerCall[bytes | None]:
     """Ask a broker for the record at an offset of its log; None if no record begins there."""
-    return server_call(
-        f"the message at log offset {log_offset} of the topic {topic!r}",
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        lambda answer: _record_at(log_offset, bytes(answer.body)),
-        {"offset": log_offset, "topic": topic},
-        remarks=_NO_RECORD,
+
+    def read(answer: Frame) -> bytes | None:
+        # Elsewhere, a broker takes the bytes there for a size, and answers with that many bytes.
+        data = bytes(answer.body)
+        return data if find_record(data, log_offset) == 0 else None
+
+    asked = "the message at log offset {offset} of the topic {topic!r}"
+    return CallKind(33, asked, read, "offset topic", remarks=_NO_RECORD)(log_offset, topic)
+
+
+def _sent(answer: Frame) -> SendAnswer:
+    offset_id, _, _ = answer.fields["msgId"].partition(",")
+    if (place := parse_offset_message_id(offset_id)) is None:
+        raise ValueError("no offset message id")
+    queue_offset = int(answer.fields["queueOffset"])
+    return SendAnswer(SEND_STATUS[answer.code], queue_offset, place[2], offset_id)
+
+
+_send, _send_batch = (
+    CallKind(
+        code,
+        "messages for the topic {b!r} queue {e}",
+        _sent,
+        "a b e f g h i m c= d=0 j=0 k=false",
+        also=SEND_STATUS,
     )
-
-
-def _record_at(log_offset: int, data: bytes) -> bytes | None:
-    """Return the data if it is a record: elsewhere, a broker takes the bytes there for a size."""
-    return data if find_record(data, log_offset) == 0 else None
+    for code in SEND_CODES
+)
 
 
 def send(
@@ -283,7 +290,7 @@ def send(
     flag: int = 0,
     sys_flag: int = 0,
     is_batch: bool = False,
-) -> ServerCall[SendStatus]:
+) -> ServerCall[SendAnswer]:
     """Store a message, or all messages of a batch, in a queue. Repeated, it stores them again.
 
     They are stored with any status. A topic that is missing is not created.
@@ -293,20 +300,11 @@ def send(
     born_ms: When the message was sent first, in epoch milliseconds.
     properties: NAME, 0x01, VALUE, 0x02 for each property; of a batch, those of all messages.
     """
-    values = {"a": group, "b": topic, "c": "", "d": 0, "e": queue_id, "f": sys_flag}
-    values |= {"g": born_ms, "h": flag, "i": properties, "j": 0, "k": "false"}
-    values |= {"m": "true" if is_batch else "false"}
-    return server_call(
-        f"messages for the topic {topic!r} queue {queue_id}",
-        RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
-        lambda answer: SEND_STATUS[answer.code],
-        values,
-        body=body,
-        also=SEND_STATUS,
-    )
+    values = group, topic, queue_id, sys_flag, born_ms, flag, properties
+    if is_batch:
+        return _send_batch(*values, "true", body=body)
+    return _send(*values, "false", body=body)
 
 
-def version_of() -> ServerCall[int]:
-    """Ask a broker for its version in `MQVersion`, which every answer has, also a refusal."""
-    request = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": ""})
-    return ServerCall("its version", request, lambda answer: answer.version, lambda answer: True)
+version_of = CallKind(105, "its version", lambda answer: answer.version, "topic", also=range(2**31))
+"""The version of a broker in `MQVersion`, which every answer has, also a refusal."""

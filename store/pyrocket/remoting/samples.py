@@ -87,7 +87,7 @@ class SampledOffsets(TopicsOfBroker):
         starts = {place: max(place[1] - _MESSAGES, 0) for place in places if place not in known}
         while starts:
             calls = [
-                pull(queue.topic, queue.queue_id, start, end - start, group=self._group)
+                pull(queue.topic, queue.queue_id, start, end - start, self._group)
                 for (queue, end), start in starts.items()
             ]
             expired: dict[QueuePlace, int] = {}
@@ -129,7 +129,7 @@ class SampledOffsets(TopicsOfBroker):
     def _records_at(self, places: Collection[QueuePlace]) -> list[Record | None]:
         """Return the records at offsets of queues; None if there is none."""
         group = self._group
-        calls = [pull(queue.topic, queue.queue_id, at, 1, group=group) for queue, at in places]
+        calls = [pull(queue.topic, queue.queue_id, at, 1, group) for queue, at in places]
         return [next(iter(records_of(answer.records)), None) for answer in self._ask(calls)]
 
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from pyrocket.base.clock import Pauses, system_clock
-from pyrocket.engine.message_encoder import by_topic, name_row, route
+from pyrocket.base.config import MAX_BODY_BYTES
+from pyrocket.engine.message_encoder import by_topic, check_message, keys_of, name_row, route
 from pyrocket.errors import (
     BrokerBusyError,
     InvalidInputError,
@@ -22,13 +23,13 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.formats.send_columns import check_send_batch
+from pyrocket.formats.send_columns import SEND_COLUMNS, check_send_batch
 from pyrocket.remoting.batches import OutgoingRows, message_ids, outgoing_rows
 from pyrocket.remoting.calls import error_of
 from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
-from pyrocket.remoting.requests import version_of
+from pyrocket.remoting.requests import SendAnswer, version_of
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.message import AppendResult, MessageQueue, SendStatus
+from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,6 +56,7 @@ class RocketMQSink:
     """
 
     retention = None
+    _last: tuple[MessageQueue, SendAnswer]
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class RocketMQSink:
         self._known: dict[str, list[MessageQueue]] = {}
         self._with_timers: set[str] = set()
         self._status = SendStatus.SEND_OK
+        self._turn = random.randrange(1024)
 
     def within(self, seconds: float) -> "Self":
         """Return a sink of the same cluster whose requests are repeated for this time."""
@@ -85,7 +88,7 @@ class RocketMQSink:
         """The name of the cluster as the id of a store."""
         routes = self._cluster.routes(self._topics[:1], self._seconds)
         brokers = sorted(name for topic_route in routes.values() for name in topic_route.brokers)
-        name = self._broker or (brokers or [self._cluster.first_broker(self._seconds)])[0]
+        name = self._broker or (brokers or [""])[0]
         return f"rocketmq:{self._cluster.broker(name, self._seconds).cluster}"
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
@@ -132,6 +135,23 @@ class RocketMQSink:
         self._send(waiting)
         return AppendResult(len(columns), size, 0, self._status)
 
+    def send(self, message: Message, create: bool = False) -> SendResult:
+        """Send one message, and return its place; its topic is not created.
+
+        Raises the errors of `append`.
+        """
+        check_message(message, MAX_BODY_BYTES)
+        row, repeat_id, self._turn = _row_of(message), uuid4().hex, self._turn + 1
+        try:
+            self.append(row, topic=message.topic, first_queue=self._turn, repeat_id=repeat_id)
+        except MessageError as error:
+            text = error.message.replace("row 0", "the message", 1)
+            raise MessageError(text, remedy=error.remedy, code=error.code) from None
+        (msg_id,) = message_ids(repeat_id, check_send_batch(row), None).to_pylist()
+        queue, answer = self._last
+        place = queue.queue_id, answer.queue_offset, answer.log_offset
+        return SendResult(queue.topic, *place, msg_id, answer.offset_id, answer.status)
+
     def flush(self) -> None:
         """Do nothing: brokers flush as they are configured."""
 
@@ -164,7 +184,7 @@ class RocketMQSink:
     def _check_timers(self, topics: set[str]) -> None:
         """Raise UnsupportedError if a broker of the topics has no due times, as RocketMQ 4."""
         brokers = {queue.broker for topic in topics if topic for queue in self._queues(topic)}
-        brokers = brokers or {self._broker or self._cluster.first_broker(self._seconds)}
+        brokers = brokers or {self._broker or self._cluster.broker("", self._seconds).name}
         for name in sorted(brokers - self._with_timers):
             (version,) = self._cluster.ask(name, [version_of()], self._seconds)
             if version < _FIRST_WITH_TIMERS:
@@ -198,6 +218,7 @@ class RocketMQSink:
     def _final(self, queue: MessageQueue, error: PyrocketError) -> PyrocketError:
         """Return the error of a broker, which is not one about rows of which none were sent."""
         self._cluster.forget_topic(queue.topic)  # Its queues may have changed.
+        self._known.pop(queue.topic, None)
         if not isinstance(error, InvalidInputError):
             return error
         message = f"{error.message} Other rows may be stored."
@@ -239,13 +260,33 @@ class RocketMQSink:
         failed: _Failed = {}
         for queue, call, answer in zip(queues, calls, answers, strict=True):
             if call.accepts(answer):
-                self._note(call.value(answer, pool.place))
+                self._note(queue, call.value(answer, pool.place))
             else:
                 failed[queue] = error_of(answer, call.asked, pool.place)
         return failed
 
-    def _note(self, status: SendStatus) -> None:
+    def _note(self, queue: MessageQueue, answer: SendAnswer) -> None:
         """Log the first answer whose messages are stored, but not flushed or copied in time."""
+        self._last, status = (queue, answer), answer.status
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
+
+
+def _row_of(message: Message) -> pa.RecordBatch:
+    """Return a checked message as a batch of one row."""
+    values = {
+        "body": message.body,
+        "tags": message.tags,
+        "keys": [*keys_of(message)],
+        "properties": [*message.properties.items()],
+        "queueId": message.queue_id,
+        "shardingKey": message.sharding_key,
+        "flag": message.flag,
+        "delayLevel": message.delay_level,
+        "deliverTimestamp": message.deliver_at_ms,
+    }
+    kinds = {name: kinds[0] for name, kinds in SEND_COLUMNS.items()}
+    kinds["deliverTimestamp"] = pa.timestamp("ms", "UTC")
+    given = {name: value for name, value in values.items() if value is not None}
+    return pa.record_batch({name: pa.array([value], kinds[name]) for name, value in given.items()})

@@ -102,7 +102,7 @@ class RocketMQSource(SampledOffsets):
         """Yield raw records, range after range; resumes after a lost connection."""
         where, tally, bounds = where or EVERYTHING, tally or ScanTally(), {}
         with suppress(TransportError):  # A slave can be read without the master.
-            soon = self.limited(min(self.seconds, CONNECT_S))
+            soon = self.within(min(self.seconds, CONNECT_S))
             bounds = soon.queue_bounds([part.queue for part in ranges])
         for part in ranges:
             has = bounds.get(part.queue)

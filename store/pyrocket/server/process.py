@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,8 +15,6 @@ from pyrocket.base.arguments import check_advertised, parse_address
 from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import Access, SignatureAge, watch_access
 from pyrocket.broker.broker import Broker, running_state
-from pyrocket.broker.files import read_file, refuse_if_others_can_read
-from pyrocket.broker.settings import CODE as SETTING
 from pyrocket.broker.settings import PLAIN, Settings, is_loopback
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, StoreLockedError
@@ -28,6 +25,7 @@ from pyrocket.server.nameserver.registration import RegisteredTopics, Registrar
 from pyrocket.server.server import Server
 from pyrocket.server.tls import Certificate
 from pyrocket.store import Store
+from pyrocket.values.routes import PRIMARY
 
 _log = logging.getLogger(__name__)
 
@@ -63,11 +61,9 @@ def serve(directory: str, settings: Settings) -> bool:
 
     Raises OptionError for invalid settings, before anything is served.
     """
-    check_exposure(settings)
-    credentials = check_name_servers(settings)
+    process = Process(settings)
     if settings.ignored:
         _log.warning("keys of broker.conf without effect: %s", ", ".join(settings.ignored))
-    access, certificate = access_of(settings), certificate_of(settings)
     store = open_store(directory, settings)
     try:
         broker = Broker(
@@ -83,8 +79,7 @@ def serve(directory: str, settings: Settings) -> bool:
         store.close()
         raise
     try:
-        gate = Gate(access, lambda: broker.source.topics())
-        run_loop(partial(_serve, broker, gate, certificate, credentials, settings))
+        process.run(broker, Server)
     finally:
         broker.close()
     failed = running_state(store.path, is_disk_full=False).write_error
@@ -114,64 +109,76 @@ def run_loop(main: Callable[[LoopWatch], Coroutine[Any, Any, None]]) -> None:
         loop.close()
 
 
-async def _serve(
-    broker: Broker,
-    gate: Gate,
-    certificate: Certificate | None,
-    credentials: Credentials,
-    settings: Settings,
-    watch: LoopWatch,
-) -> None:
-    server = Server(broker, gate, settings)
-    listens = [listen_at(server, address, certificate) for address in settings.listen]
-    address = settings.advertise or next(iter(listens), "")
-    server.advertise_host(address)
-    topics = RegisteredTopics(broker.store, settings.cluster_name, address)
-    if settings.nameserver:
-        server.advertise(address, listens)
-    registrar = Registrar(broker.store, topics, settings.nameserver, credentials)
-    running = Running(broker, server, registrar, listens, certificate, settings)
-    await running.until_stopped(watch)
-
-
-@dataclass(frozen=True)
-class Running:
+class Process:
     """A broker, or a replica, in its process."""
 
-    broker: Any
-    server: Any
-    registrar: Registrar
-    listens: Sequence[str]
-    certificate: Certificate | None
-    settings: Settings
+    def __init__(self, settings: Settings) -> None:
+        """Check the settings, before a store is opened. Raises OptionError."""
+        check_exposure(settings)
+        self._settings, self._credentials = settings, _name_server_credentials(settings)
+        self._access, self._certificate = access_of(settings), certificate_of(settings)
 
-    def trouble(self) -> str:
-        """Return the reason why the broker is not ready; empty if it is ready."""
-        if self.server.is_stopping:
-            return "stopping"
-        return ", ".join(filter(None, (self.broker.trouble, self.registrar.trouble)))
+    def run(self, broker: Any, server: Callable[..., Any], broker_id: int = PRIMARY) -> None:
+        """Serve until SIGTERM or SIGINT; `server` is called with broker, rights and settings."""
+        gate = Gate(self._access, lambda: broker.source.topics())
+        run_loop(partial(self._serve, broker, partial(server, broker, gate), broker_id))
 
-    async def until_stopped(self, watch: LoopWatch) -> None:
-        """Serve until SIGTERM or SIGINT."""
-        broker, server, settings = self.broker, self.server, self.settings
+    async def _serve(
+        self, broker: Any, create: Callable[..., Any], broker_id: int, watch: LoopWatch
+    ) -> None:
+        settings, server = self._settings, create(self._settings)
+        listens = [listen_at(server, address, self._certificate) for address in settings.listen]
+        address = settings.advertise or next(iter(listens), "")
+        server.advertise(address, listens)
+        topics = RegisteredTopics(broker.store, settings.cluster_name, address, broker_id)
+        registrar = Registrar(broker.store, topics, settings.nameserver, self._credentials)
+
+        def trouble() -> str:
+            """Return the reason why the broker is not ready; empty if it is ready."""
+            if server.is_stopping:
+                return "stopping"
+            return ", ".join(filter(None, (broker.trouble, registrar.trouble)))
+
         stopping, broker_file = stop_signal(), BrokerFile(Layout(broker.path))
-        parts = broker, server, watch, settings, self.certificate, self.trouble
-        with logging_expiry(self.certificate), monitoring(*parts) as metrics:
+        monitor = self._monitoring(broker, server, watch, trouble)
+        with logging_expiry(self._certificate), monitor as metrics:
             await server.start()
             # In a thread, because it waits for the disk.
-            running = RunningBroker(os.getpid(), [*self.listens], metrics)
+            running = RunningBroker(os.getpid(), listens, metrics)
             await asyncio.to_thread(write_broker_file, broker_file, running)
             try:
-                await asyncio.to_thread(self.registrar.start)
-                _log.info("serving %s at %s", broker.path, ", ".join(self.listens))
+                await asyncio.to_thread(registrar.start)
+                _log.info("serving %s at %s", broker.path, ", ".join(listens))
                 if not settings.users:
                     _log.warning("no users are configured: every client has all rights")
                 await stopping.wait()
                 _log.info("stopping: running calls have %g s to complete", settings.drain)
             finally:
-                await asyncio.to_thread(self.registrar.stop)
+                await asyncio.to_thread(registrar.stop)
                 await server.stop(settings.drain)
                 await asyncio.to_thread(broker_file.delete)
+
+    @contextmanager
+    def _monitoring(
+        self, broker: Any, server: Any, watch: LoopWatch, trouble: Callable[[], str]
+    ) -> Iterator[str]:
+        """Serve /metrics and /health; yield their address, or an empty string."""
+        address = self._settings.metrics
+        if not address:
+            yield ""
+            return
+        from pyrocket.server.monitoring import Metrics, MonitoringServer
+
+        metrics = Metrics(broker, server, watch, self._settings.cluster_name, self._certificate)
+        host, _, port = address.rpartition(":")
+        try:
+            monitor = MonitoringServer(host.strip("[]"), int(port), metrics, trouble)
+        except (OSError, ValueError, OverflowError):
+            raise _unusable(address, "--metrics") from None
+        try:
+            yield f"{host}:{monitor.port}"
+        finally:
+            monitor.close()
 
 
 def write_broker_file(file: BrokerFile, running: RunningBroker) -> None:
@@ -204,58 +211,18 @@ def logging_expiry(certificate: Certificate | None) -> Iterator[None]:
         task.cancel()
 
 
-@contextmanager
-def monitoring(
-    broker: Broker,
-    server: Server,
-    watch: LoopWatch,
-    settings: Settings,
-    certificate: Certificate | None,
-    trouble: Callable[[], str],
-) -> Iterator[str]:
-    """Serve /metrics and /health; yield their address, or an empty string."""
-    address = settings.metrics
-    if not address:
-        yield ""
-        return
-    from pyrocket.server.monitoring import Metrics, MonitoringServer
-
-    host, _, port = address.rpartition(":")
-    try:
-        monitor = MonitoringServer(
-            host.strip("[]"),
-            int(port),
-            Metrics(broker, server, watch, settings.cluster_name, certificate),
-            trouble,
-        )
-    except (OSError, ValueError, OverflowError):
-        raise _unusable(address, "--metrics") from None
-    try:
-        yield f"{host}:{monitor.port}"
-    finally:
-        monitor.close()
-
-
-def check_name_servers(settings: Settings) -> Credentials:
+def _name_server_credentials(settings: Settings) -> Credentials:
     """Return the broker's credentials at name servers.
 
     Raises OptionError (ADDRESS_INVALID, ADVERTISE_UNSPECIFIED, BROKER_SETTING).
     """
-    if not settings.nameserver:
-        return Credentials()
     for address in settings.nameserver:
         parse_address(address)
-    first = next(iter(settings.listen), "").removeprefix(PLAIN)
-    check_advertised(settings.advertise or f"{first.rpartition(':')[0]}:1")  # The port may be 0.
-    ca, file = settings.nameserver_ca, settings.nameserver_secret_key_file
-    if file:
-        refuse_if_others_can_read(file, code=SETTING)
-    return Credentials(
-        tls=bool(ca),
-        ca=read_file(ca, code=SETTING) if ca else None,
-        access_key=settings.nameserver_access_key,
-        secret_key=read_file(file, code=SETTING).decode().strip() if file else "",
-    )
+    if settings.nameserver:
+        first = next(iter(settings.listen), "").removeprefix(PLAIN)
+        # The port may be 0.
+        check_advertised(settings.advertise or f"{first.rpartition(':')[0]}:1")
+    return settings.credentials("nameserver")
 
 
 def check_exposure(settings: Settings) -> None:

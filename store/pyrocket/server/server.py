@@ -90,8 +90,10 @@ class Server(CallServer):
         return arguments, visible
 
     def advertise(self, address: str, listens: Sequence[str]) -> None:
-        """Set the address at which clients of name servers reach the broker."""
-        self._messaging.routes.advertise(address, listens)
+        """Set the address at which clients reach the broker, also those of name servers."""
+        self.advertise_host(address)
+        if self._settings.nameserver:
+            self._messaging.routes.advertise(address, listens)
 
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel running calls after `seconds`."""

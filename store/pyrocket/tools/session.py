@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyrocket.remote.sink import RemoteSink
     from pyrocket.remote.source import RemoteSource
     from pyrocket.remoting.cluster import RocketMQCluster
+    from pyrocket.remoting.sink import RocketMQSink
     from pyrocket.store import Store
     from pyrocket.values.admin import TopicConfig
 
@@ -86,7 +87,7 @@ class Session:
     name: str
     hello: Any
     source: "StoreSource | RemoteSource"
-    sink: "StoreSink | RemoteSink"
+    sink: "StoreSink | RemoteSink | RocketMQSink"
     admin: "Store | RemoteAdmin"
 
     def __enter__(self) -> "Session":
@@ -359,14 +360,15 @@ class _RocketMQ:
         self.brokers = _named(place, {name: at.get(0, "") for name, at in self.by_id.items()})
 
     def session(self, name: str) -> Session:
+        from pyrocket.remoting.sink import RocketMQSink
         from pyrocket.tools.rocketmq import BrokerOfRocketMQ, RocketMQGroups
 
         source: Any = BrokerOfRocketMQ(self.cluster, name, ())
         # Only brokers of RocketMQ 5 limit a topic to a type of messages.
         topics = SimpleNamespace(get=source.topic, message_type=lambda name: "")
         admin: Any = SimpleNamespace(topics=topics, groups=RocketMQGroups(source))
-        no_sink: Any = None
-        return Session(name, SimpleNamespace(broker=name), source, no_sink, admin)
+        sink = RocketMQSink(self.cluster, broker=name)
+        return Session(name, SimpleNamespace(broker=name), source, sink, admin)
 
     def routes(self, topic: str) -> list[RouteRow]:
         """Return the queues of a topic at each broker."""

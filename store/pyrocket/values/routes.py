@@ -56,13 +56,13 @@ class BrokerData:
 
     Attributes:
         addresses: The address of each broker, by its id.
-        data_version: The version of the topics of the broker with the lowest id.
+        data_version: The version of the topics of the broker with the lowest id; 0 for RocketMQ.
     """
 
     cluster: str
     name: str
     addresses: dict[int, str]
-    data_version: int
+    data_version: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pyspark_pyrocket.json.encode import json_text
 from pyspark_pyrocket.json.infer import infer_schema
 from pyspark_pyrocket.json.rows import read_rows
 from pyspark_pyrocket.options.ddl import parse_ddl
+from support.shares import share
 
 DDL = (
     "i INT, b TINYINT, l BIGINT, f FLOAT, d DOUBLE, dec DECIMAL(6,2), s STRING, t TIMESTAMP, "
@@ -86,7 +87,9 @@ def test_json_is_decoded_as_by_from_json(spark):
     assert different == DIFFERENT
 
 
-@pytest.mark.parametrize("ddl", ["id INT", "id INT, deep STRING", "id INT, m MAP<STRING,INT>"])
+@pytest.mark.parametrize(
+    "ddl", share(["id INT, deep STRING", "id INT", "id INT, m MAP<STRING,INT>"], 1)
+)
 def test_a_deep_body_is_corrupt_at_the_same_level_as_in_spark(spark, ddl):
     levels = [1, 999, 1000, 1001, 100_000]
     bodies = [
@@ -159,15 +162,25 @@ def test_columns_are_encoded_as_by_to_json(spark):
 
 @pytest.mark.parametrize(
     "bodies",
-    [
-        ['{"a":1,"b":"x","c":null}', '{"a":2.5,"d":[1,null,2.5],"e":{"f":true}}', '{"c":[]}'],
-        ['{"a":1}', '{"a":"x"}', '{"b":[{"c":1},{"d":2}]}', '{"b":[]}', '{"e":{}}', '{"f":null}'],
-        ['{"a":99999999999999999999}', '{"a":1}', '{"b":true}', '{"b":1}', "[1]", "x"],
-        ['{"a":9223372036854775807,"b":9223372036854775808,"c":18446744073709551615}'],
-        ['{"a":-9223372036854775808,"b":-9223372036854775809}'],
-        [f'{{"a":{"9" * 38},"b":-{"9" * 38},"c":{"9" * 39}}}'],
-        ['{"a":[1]}', '{"a":{"b":1}}', '{"c":[[1],["x"]]}', '{"d":[true,1]}'],
-    ],
+    share(
+        [
+            ['{"a":1,"b":"x","c":null}', '{"a":2.5,"d":[1,null,2.5],"e":{"f":true}}', '{"c":[]}'],
+            [
+                '{"a":1}',
+                '{"a":"x"}',
+                '{"b":[{"c":1},{"d":2}]}',
+                '{"b":[]}',
+                '{"e":{}}',
+                '{"f":null}',
+            ],
+            ['{"a":99999999999999999999}', '{"a":1}', '{"b":true}', '{"b":1}', "[1]", "x"],
+            ['{"a":9223372036854775807,"b":9223372036854775808,"c":18446744073709551615}'],
+            ['{"a":-9223372036854775808,"b":-9223372036854775809}'],
+            [f'{{"a":{"9" * 38},"b":-{"9" * 38},"c":{"9" * 39}}}'],
+            ['{"a":[1]}', '{"a":{"b":1}}', '{"c":[[1],["x"]]}', '{"d":[true,1]}'],
+        ],
+        3,
+    ),
 )
 def test_a_schema_is_inferred_as_spark_infers_it(spark, bodies):
     text = spark.createDataFrame([(body,) for body in bodies if body[0] == "{"], "body STRING")

@@ -113,11 +113,9 @@ def test_poison_records_do_not_stop_the_pipeline(spark, box, stream):
     stream.schema = "topic STRING, queueId INT, queueOffset BIGINT, id BIGINT"
     options = {**JSON, "mode": "DROPMALFORMED", "badRecordsTopic": "bad"}
     stream.drain(maxOffsetsPerTrigger=2, **options)
-    assert stream.output() == [("t", 0, 3, 9)]
     assert len(bad_messages(box)) == 3
     box.send("{}", "}", queue=0)
     # Simulate that the driver died before the commit: the replayed batch sends nothing again.
-    assert sum(stream.drain()) == 1
     stream.forget_commit(stream.batches()[-1])
     stream.drain()
     assert len(bad_messages(box)) == 4

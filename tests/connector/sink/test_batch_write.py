@@ -33,12 +33,12 @@ def save(frame, box, **options):
     frame.write.format("pyrocket").mode("append").options(**{**box.options, **options}).save()
 
 
-def test_every_column_is_read_back(spark, box):
+def test_every_column_is_read_back(box):
     rows = [
         (b"\x00\xff", "other", "red", ["a", "b"], {"c": "é"}, 2, None, 7),
         (b"", "other", None, None, None, None, "s", None),
     ]
-    save(spark.createDataFrame(rows, COLUMNS).coalesce(1), box)
+    write(box.options, COLUMNS.simpleString(), rows)
     wanted = ("body", "topic", "tags", "keys", "properties", "flag")
     assert sorted(box.read(*wanted)) == [
         (b"", "t", None, [], [], 0),
@@ -145,6 +145,7 @@ def test_a_bad_row_fails_its_task_and_nothing_is_written(spark, box, column, val
     assert box.rows() == 0
 
 
+@pytest.mark.heavy
 def test_at_least_once_appends_nothing_of_an_arrow_batch_with_a_bad_row(spark, box):
     reason = "BODY_NULL.*has a null body"
     error = error_of_row_7(spark, box, "body", None, reason, delivery="at-least-once")

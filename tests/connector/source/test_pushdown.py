@@ -46,6 +46,7 @@ def frame(spark):
     spark.conf.unset(CONF)
 
 
+@pytest.mark.heavy
 def test_spark_still_returns_wrong_rows_if_a_source_accepts_filters(frame):
     """Once this fails, Spark has been fixed, and `tags`, `keys` and times can be pushed."""
     assert frame.where("id > 6").count() == 3

@@ -86,7 +86,7 @@ class RestoredStore:
         return [body for queue in queues for body in queue]
 
 
-@pytest.mark.parametrize("seed", share(range(ROUNDS), 3))
+@pytest.mark.parametrize("seed", share(range(ROUNDS), 2))
 def test_every_message_is_read_once_through_restores_at_random_times(tmp_path, seed):
     chance = random.Random(seed)
     store = RestoredStore(tmp_path)

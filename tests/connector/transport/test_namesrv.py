@@ -9,13 +9,14 @@ from pyrocket.remoting import source
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.rocketmq_cluster import rocketmq
+from support.shares import share
 from support.transports import namesrv_target
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 QUEUES = 4
 
 
-@pytest.fixture(params=["4.9", "5.5"])
+@pytest.fixture(params=share(["5.5", "4.9"], 1))
 def made(request, tmp_path):
     with rocketmq(tmp_path, version=request.param, brokers=("broker-a", "broker-b")) as made:
         for broker in made.brokers:

@@ -12,6 +12,7 @@ from pyrocket.formats.record_slice import decode_slices
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.rocketmq_cluster import rocketmq
+from support.shares import share
 from support.stores import batch
 from support.transports import namesrv_target
 
@@ -19,7 +20,7 @@ SCHEMA = default_columns(kafka=False, headers=False, text=False)
 BODIES = [b"%d" % number for number in range(2000)]
 
 
-@pytest.fixture(params=["4.9", "5.5"])
+@pytest.fixture(params=share(["5.5", "4.9"], 1))
 def made(request, tmp_path):
     with rocketmq(tmp_path, version=request.param) as made:
         (master,) = made.brokers

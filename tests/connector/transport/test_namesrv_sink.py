@@ -16,13 +16,14 @@ from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.transport.interface import Capability
 from pyspark_pyrocket.transport.namesrv import NamesrvBrokerTarget
 from support.rocketmq_cluster import rocketmq
+from support.shares import share
 
 BODY = StructField("body", StringType())
 SCHEMA = StructType([BODY])
 A, B = "broker-a", "broker-b"
 
 
-@pytest.fixture(params=["4.9", "5.5"])
+@pytest.fixture(params=share(["5.5", "4.9"], 1))
 def made(request, tmp_path):
     with rocketmq(tmp_path, version=request.param, brokers=(A, B)) as made:
         for broker in made.brokers:

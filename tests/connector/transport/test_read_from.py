@@ -176,6 +176,20 @@ def test_a_primary_that_is_down_does_not_hinder_tasks(pair):
     assert task.open_reader(()).client.connection.address == pair.addresses[1]
 
 
+@pytest.mark.parametrize("is_task", [False, True])
+def test_a_promoted_broker_is_found_at_its_new_address(pair, is_task):
+    """By a call of the driver that waits, and by a task that was planned before."""
+    source = pair.target("primary").open_source()
+    source = source.target.open_source() if is_task else source
+    assert source.topics()
+    pair.stops[0]()
+    with Store.open(pair.primary.path) as store, served(store) as address:
+        given = Registration("c", A, 0, address, 1, (), store=store.uuid, term=1)
+        pair.table.register(given, 2)
+        assert source.topics()
+        assert source.client.connection.address == address
+
+
 def test_a_replica_that_may_have_what_the_primary_has_lost_is_not_read(pair):
     later = replace(pair.target("any"), epoch=pair.target("any").epoch + 1)
     assert later.open_reader(()).client.connection.address == pair.addresses[0]

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark_pyrocket.source.task import rows_of
 from pyspark_pyrocket.transport.interface import Capability
 from pyspark_pyrocket.transport.path import PathTarget, forget
 from support.offsets import as_asked
+from support.shares import share
 from support.slices import decoded
 from support.stores import batch
 from support.transports import OF_ONE_BROKER, TRANSPORTS, UNRELIABLE, WRITABLE
@@ -39,11 +41,23 @@ def queue_of(name):
     return batch([f"{name}-{at}".encode() for at in range(4)], name, keys=keys, tags=tags)
 
 
+@contextmanager
+def filled(kind, folder):
+    """Yield a store with four messages in each of the two queues of topic t."""
+    with TRANSPORTS[kind](folder) as made:
+        made.send("t", queue_of(0), queue_of(1), queues=2)
+        yield made
+
+
 @pytest.fixture(params=TRANSPORTS)
 def made(request, tmp_path):
-    """A store with four messages in each of the two queues of topic t."""
-    with TRANSPORTS[request.param](tmp_path) as made:
-        made.send("t", queue_of(0), queue_of(1), queues=2)
+    with filled(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def kept(request, tmp_path_factory):
+    with filled(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made
 
 
@@ -82,21 +96,94 @@ def bodies(slices):
     return [body for part in decoded(slices) for body in part.column(0).to_pylist()]
 
 
-def test_one_call_covers_all_queues(source):
-    ranges = whole(source)
-    assert [each.rows for each in ranges] == [4, 4]
-    queues = [each.queue for each in ranges]
-    assert source.queue_bounds(queues) == source.bounds(["t"])
-    assert source.offsets_at(dict.fromkeys(queues, 0)) == dict.fromkeys(queues, 0)
-    sizes = [span.bytes for span in source.sizes(ranges)]
-    found = source.split_at_bytes([(each, [1, 2**40]) for each in ranges])
-    assert found == [[(0, 0), (4, size)] for size in sizes]
+class TestReads:
+    """These tests change nothing, so they share the stores."""
 
+    @pytest.fixture
+    def made(self, kept):
+        return kept
 
-def test_a_missing_topic_is_reported(source):
-    assert set(source.topics()) >= {"t"}
-    with pytest.raises(TopicNotFoundError):
-        source.topic("u")
+    def test_one_call_covers_all_queues(self, source):
+        ranges = whole(source)
+        assert [each.rows for each in ranges] == [4, 4]
+        queues = [each.queue for each in ranges]
+        assert source.queue_bounds(queues) == source.bounds(["t"])
+        assert source.offsets_at(dict.fromkeys(queues, 0)) == dict.fromkeys(queues, 0)
+        sizes = [span.bytes for span in source.sizes(ranges)]
+        found = source.split_at_bytes([(each, [1, 2**40]) for each in ranges])
+        assert found == [[(0, 0), (4, size)] for size in sizes]
+
+    def test_a_missing_topic_is_reported(self, source):
+        assert set(source.topics()) >= {"t"}
+        with pytest.raises(TopicNotFoundError):
+            source.topic("u")
+
+    def test_slices_can_be_closed_early_and_resumed_at_an_offset(self, broker):
+        first = whole(broker)[0]
+        slices = broker.slices([QueueRange(first.queue, 0, 2)])
+        resumed = next(slices).next_offset
+        slices.close()
+        rest = broker.slices([QueueRange(first.queue, resumed, first.end)])
+        assert bodies(rest) == [b"0-2", b"0-3"]
+
+    def test_small_ranges_are_returned_as_one_slice_in_their_order(self, broker):
+        ranges = [replace(each, start=1) for each in reversed(whole(broker))]
+        tally, where = ScanTally(), MessageFilter.parse(tags="B")
+        joined = broker.joined_slice(ranges, where=where, tally=tally)
+        rows = joined.decode_in_order(("body",)).column(0).to_pylist()
+        assert rows == [b"1-1", b"1-3", b"0-1", b"0-3"]
+        assert (tally.entries, tally.messages) == (6, 4)
+
+    def test_a_tally_counts_the_messages_that_a_read_has_examined(self, broker):
+        tally = ScanTally()
+        where = MessageFilter.parse(tags="A")
+        assert bodies(broker.slices(whole(broker)[:1], where=where, tally=tally)) == [
+            b"0-0",
+            b"0-2",
+        ]
+        assert (tally.entries, tally.records, tally.messages) == (4, 2, 2)
+
+    def test_a_range_that_does_not_exist_is_rejected(self, broker):
+        first = whole(broker)[0]
+        with pytest.raises(OffsetOutOfRangeError):
+            list(broker.slices([QueueRange(first.queue, 0, 9)]))
+
+    def test_messages_are_found_by_key_and_read_at_their_locations(self, broker):
+        located = broker.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
+        (places,) = located.locations
+        assert (places.topic, places.queue_id, places.queue_offsets.tolist()) == ("t", 1, [2, 3])
+        assert bodies(broker.slices_at(places)) == [b"1-2", b"1-3"]
+
+    def test_a_mark_belongs_to_the_newest_message_before_some_offsets(self, broker):
+        offsets = {each.queue: each.end for each in whole(broker)}
+        mark = broker.mark(offsets)
+        assert mark == broker.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
+        assert broker.holds(mark)
+        assert broker.mark(dict.fromkeys(offsets, 0)) is None
+
+    def test_no_queue_is_truncated_since_the_current_epoch(self, source):
+        epochs = {broker: known.epoch for broker, known in source.identities().items()}
+        assert source.truncations(epochs, list(source.bounds(["t"]))) == {}
+
+    def test_a_batch_is_planned_and_read_by_its_tasks(self, source):
+        tasks = pickle.loads(pickle.dumps(batch_partitions(source, as_asked())))
+        rows = [
+            row for task in tasks for each in rows_of(task, ("body",), as_asked()) for row in each
+        ]
+        assert sum(map(len, rows)) == 8
+
+    def test_the_target_of_a_task_is_small_and_opens_only_the_drivers_store(self, made, broker):
+        pinned = broker.target
+        assert pickle.loads(pickle.dumps(pinned)) == pinned
+        assert len(pickle.dumps(pinned)) < 450
+        assert made.target.store_id is None
+        assert pinned.open_source().identities() == broker.identities()
+        with pytest.raises(StoreNotSharedError):
+            pinned.of_store("another").open_source()
+
+    def test_a_private_source_is_closed_separately(self, target, source):
+        target.open_own_source().close()
+        assert [each.rows for each in whole(source)] == [4, 4]
 
 
 def test_a_topic_that_a_sink_must_not_create_is_reported(sink):
@@ -125,63 +212,6 @@ def test_a_caller_waits_for_a_change_if_the_transport_is_notified_of_changes(mad
     else:
         assert appending.is_alive(), "a transport without notifications returns immediately"
     appending.join()
-
-
-def test_slices_can_be_closed_early_and_resumed_at_an_offset(broker):
-    first = whole(broker)[0]
-    slices = broker.slices([QueueRange(first.queue, 0, 2)])
-    resumed = next(slices).next_offset
-    slices.close()
-    rest = broker.slices([QueueRange(first.queue, resumed, first.end)])
-    assert bodies(rest) == [b"0-2", b"0-3"]
-
-
-def test_small_ranges_are_returned_as_one_slice_in_their_order(broker):
-    ranges = [replace(each, start=1) for each in reversed(whole(broker))]
-    tally, where = ScanTally(), MessageFilter.parse(tags="B")
-    joined = broker.joined_slice(ranges, where=where, tally=tally)
-    rows = joined.decode_in_order(("body",)).column(0).to_pylist()
-    assert rows == [b"1-1", b"1-3", b"0-1", b"0-3"]
-    assert (tally.entries, tally.messages) == (6, 4)
-
-
-def test_a_tally_counts_the_messages_that_a_read_has_examined(broker):
-    tally = ScanTally()
-    where = MessageFilter.parse(tags="A")
-    assert bodies(broker.slices(whole(broker)[:1], where=where, tally=tally)) == [b"0-0", b"0-2"]
-    assert (tally.entries, tally.records, tally.messages) == (4, 2, 2)
-
-
-def test_a_range_that_does_not_exist_is_rejected(broker):
-    first = whole(broker)[0]
-    with pytest.raises(OffsetOutOfRangeError):
-        list(broker.slices([QueueRange(first.queue, 0, 9)]))
-
-
-def test_messages_are_found_by_key_and_read_at_their_locations(broker):
-    located = broker.locate(LookupRequest(topics=["t"], keys=["k1-2", "k1-3", "k9"]))
-    (places,) = located.locations
-    assert (places.topic, places.queue_id, places.queue_offsets.tolist()) == ("t", 1, [2, 3])
-    assert bodies(broker.slices_at(places)) == [b"1-2", b"1-3"]
-
-
-def test_a_mark_belongs_to_the_newest_message_before_some_offsets(broker):
-    offsets = {each.queue: each.end for each in whole(broker)}
-    mark = broker.mark(offsets)
-    assert mark == broker.mark({each: at for each, at in offsets.items() if each.queue_id == 1})
-    assert broker.holds(mark)
-    assert broker.mark(dict.fromkeys(offsets, 0)) is None
-
-
-def test_no_queue_is_truncated_since_the_current_epoch(source):
-    epochs = {broker: known.epoch for broker, known in source.identities().items()}
-    assert source.truncations(epochs, list(source.bounds(["t"]))) == {}
-
-
-def test_a_batch_is_planned_and_read_by_its_tasks(source):
-    tasks = pickle.loads(pickle.dumps(batch_partitions(source, as_asked())))
-    rows = [row for task in tasks for each in rows_of(task, ("body",), as_asked()) for row in each]
-    assert sum(map(len, rows)) == 8
 
 
 @writable
@@ -250,27 +280,12 @@ def test_one_commit_of_a_group_covers_all_queues_and_never_moves_backwards(sourc
     assert source.commit("g", dict.fromkeys(ends, 1), backwards=True) == dict.fromkeys(ends, 1)
 
 
-def test_the_target_of_a_task_is_small_and_opens_only_the_drivers_store(made, broker):
-    pinned = broker.target
-    assert pickle.loads(pickle.dumps(pinned)) == pinned
-    assert len(pickle.dumps(pinned)) < 450
-    assert made.target.store_id is None
-    assert pinned.open_source().identities() == broker.identities()
-    with pytest.raises(StoreNotSharedError):
-        pinned.of_store("another").open_source()
-
-
 @pytest.mark.parametrize("made", OF_ONE_BROKER, indirect=True)
 def test_the_target_of_a_task_is_that_of_the_driver_with_its_store(made, source):
     pinned = source.target
     assert pinned.of_store(None) == made.target
     with pytest.raises(StoreNotSharedError):
         made.other.of_store(pinned.store_id).open_source()
-
-
-def test_a_private_source_is_closed_separately(target, source):
-    target.open_own_source().close()
-    assert [each.rows for each in whole(source)] == [4, 4]
 
 
 def test_an_empty_batch_of_a_schema_is_not_an_error(sink):
@@ -359,7 +374,7 @@ def test_an_append_without_an_id_must_not_be_repeated(made, sink, source, after)
 
 
 @unreliable
-@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize("policy", share(["skip", "fail"], 1))
 @pytest.mark.parametrize(("call", "ranges"), [("slices", 1), ("joined_slice", 2)])
 def test_a_connection_lost_during_a_read_is_not_a_loss(
     made, source, broker, policy, call, ranges, caplog

@@ -1,6 +1,5 @@
 """The threads of long polls and of transactions survive errors; the end of a thread is reported."""
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +8,7 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.half_checks import BrokerTransactions
 from pyrocket.broker.polls import ParkedPoll
 from pyrocket.errors import BrokerBusyError
+from support.name_server import wait_until
 from support.pops import sent
 
 
@@ -23,13 +23,6 @@ def broker(open_store):
     found.close()
 
 
-def until(holds):
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("error", [KeyError("defect"), BrokerBusyError("full")])
 def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error):
     polls, calls, woken = broker.polls, [], []
@@ -42,11 +35,11 @@ def test_the_thread_of_polls_survives_errors(broker, caplog, monkeypatch, error)
     for _ in range(3):
         count = len(calls)
         polls.visible_in("g", "t", 1)
-        until(lambda: len(calls) > count)  # noqa: B023
+        wait_until(lambda: len(calls) > count)  # noqa: B023
     polls.holds.park(ParkedPoll("g", "t", None, lambda: woken.append(1)))
     sent(broker.store, 1)
     polls.appended()
-    until(lambda: woken)
+    wait_until(lambda: woken)
     (logged,) = [one for one in caplog.records if "sweeping the states" in one.getMessage()]
     assert bool(logged.exc_info) == isinstance(error, KeyError)
     assert broker.trouble == ""
@@ -59,7 +52,7 @@ def test_a_thread_that_has_ended_is_reported_as_trouble(broker, monkeypatch):
 
     monkeypatch.setattr(broker.polls.pop, "sweep", dies)
     broker.polls.visible_in("g", "t", 1)
-    until(lambda: broker.trouble == "the thread of long polls has ended")
+    wait_until(lambda: broker.trouble == "the thread of long polls has ended")
 
 
 def test_a_sweep_runs_even_if_renewals_fail(broker, monkeypatch):
@@ -71,7 +64,7 @@ def test_a_sweep_runs_even_if_renewals_fail(broker, monkeypatch):
     sent(broker.store, 1)
     pop.receive("g", "t", invisible_ms=50).stored.result(10)
     pop._settings = replace(pop._settings, commit_ms=0)
-    until(lambda: broker.store.groups.committed("g", "t") == {0: 0})
+    wait_until(lambda: broker.store.groups.committed("g", "t") == {0: 0})
 
 
 def test_the_thread_of_transactions_survives_errors(broker, caplog, monkeypatch):
@@ -88,7 +81,7 @@ def test_the_thread_of_transactions_survives_errors(broker, caplog, monkeypatch)
             return ()
 
     broker.transactions.ask_through(NoProducers())
-    until(lambda: len(rounds) > 2)
+    wait_until(lambda: len(rounds) > 2)
     (logged,) = [one for one in caplog.records if "checking transactions" in one.getMessage()]
     assert logged.exc_info
     assert isinstance(broker.transactions, BrokerTransactions)

@@ -22,6 +22,7 @@ from pyrocket.errors import (
 from pyrocket.index.queues.dispatcher import Dispatcher
 from pyrocket.values.message import Message, MessageQueue, SendStatus
 from pyrocket.values.transactions import LocalTransactionState
+from support.name_server import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT,
@@ -142,10 +143,7 @@ def test_long_bodies_are_compressed_and_read_as_they_were_sent(producer, path):
 def test_a_delayed_message_is_delivered_by_the_process(producer, path):
     producer.send(message(b"late", deliver_at_ms=int(time.time() * 1000) + 500))
     assert not any(stored(path))
-    end = time.monotonic() + 20
-    while not any(stored(path)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: any(stored(path)), 20)
 
 
 @pytest.mark.parametrize("at", ["path", "endpoint"], indirect=True)
@@ -167,10 +165,7 @@ def test_an_unknown_outcome_is_checked_in_the_thread_of_the_checks(path, result,
         sent = producer.send_in_transaction(message(b"a"), immunity_s=0)
         assert sent.state is UNKNOWN
         assert listener.checked.wait(30)
-        end = time.monotonic() + 10
-        while not any(stored(path)):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: any(stored(path)), 10)
     assert listener.thread.startswith("transaction checks of shop")
 
 

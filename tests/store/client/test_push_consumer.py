@@ -24,6 +24,7 @@ from pyrocket.errors import (
 from pyrocket.values.consuming import Subscription
 from support.broker import served
 from support.broker_process import running as running_broker
+from support.forked import Forked, run_code
 from support.name_server import wait_until
 
 
@@ -312,9 +313,8 @@ def test_a_group_is_consumed_by_one_process_at_a_time(path):
     )
     with consumer({"path": path}, listener := Listener()):
         listener.wait_for(6)
-        command = [sys.executable, "-c", program, path]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert "GROUP_IN_USE" in second.stderr
-        assert f"process {os.getpid()}" in second.stderr
+        error = Forked(run_code, program, str(path)).communicate(timeout=60)[1]
+        assert "GROUP_IN_USE" in error
+        assert f"process {os.getpid()}" in error
     with consumer({"path": path}, Listener()):
         pass

@@ -2,8 +2,6 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,6 +9,7 @@ from pyrocket.client.deduplication.listener import Deduplicated
 from pyrocket.client.deduplication.sqlite import VERSION, SqliteMarks
 from pyrocket.client.results import ConsumeResult
 from pyrocket.errors import PyrocketError
+from support.forked import Forked, run_code
 from support.payments import payment
 
 _CHILD = """
@@ -47,12 +46,7 @@ def test_concurrent_threads_consume_each_key_once(tmp_path):
 
 
 def test_concurrent_processes_begin_each_key_once(tmp_path):
-    command = [sys.executable, "-c", _CHILD, tmp_path / "marks.db"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    children = [
-        subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True, env=environment)
-        for name in "abc"
-    ]
+    children = [Forked(run_code, _CHILD, str(tmp_path / "marks.db"), name) for name in "abc"]
     assert sum(int(child.communicate(timeout=60)[0]) for child in children) == 300
 
 

@@ -3,8 +3,6 @@
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from pyrocket import Message, Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import naming_obstacles, permission_denied
 from pyrocket.errors import OptionError, StorePermissionError, StoreUnavailableError
+from support.forked import Forked, run_code
 from support.stores import batch, bodies, filled, numbered
 
 ANN, BEN, GROUP, STRANGER = 60_001, 60_002, 60_010, 60_003
@@ -29,6 +28,7 @@ from pyrocket.tools.verify.verify import verify
 from support.sinks import numbered as batch_of_query, publish, stage
 from support.stores import SMALL, batch, numbered, reboot
 path = Path(sys.argv[1])
+os.chdir("/")
 """
 
 WRITE = """
@@ -65,15 +65,9 @@ def run_as(user, script, *arguments, groups=(), umask=0o022):
     become = (
         f"os.umask({umask}); os.setgroups({list(groups)}); os.setgid({user}); os.setuid({user})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", f"{IMPORTS}\n{become}\n{script}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd="/",
-        timeout=60,
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = Forked(run_code, f"{IMPORTS}\n{become}\n{script}", *map(str, arguments))
+    output = "".join(done.communicate(timeout=60))
+    return done.returncode, output
 
 
 def test_an_option_sets_the_mode_of_the_directory(tmp_path):

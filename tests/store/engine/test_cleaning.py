@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from pyrocket import Store, StoreConfig
@@ -13,7 +14,7 @@ from pyrocket.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from support.shares import FEW_STEPS
+from support.shares import FEW_STEPS, share
 from support.stores import (
     batch,
     filled,
@@ -120,8 +121,16 @@ def with_halves(store, clock):
     with_keys(store, clock)
 
 
-@pytest.mark.parametrize("limits", [{"hours": 0}, {"hours": 60}, {"total_bytes": 30_000}])
-@pytest.mark.parametrize("more", [with_keys, with_a_delayed_one, with_timers, with_halves])
+@pytest.mark.parametrize(
+    ("more", "limits"),
+    share(
+        product(
+            [with_keys, with_a_delayed_one, with_timers, with_halves],
+            [{"hours": 0}, {"hours": 60}, {"total_bytes": 30_000}],
+        ),
+        5,
+    ),
+)
 def test_a_dry_run_changes_nothing_and_has_the_report_of_a_cleaning(
     aged, path, clock, more, limits
 ):

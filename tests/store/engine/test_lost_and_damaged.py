@@ -3,34 +3,27 @@
 import pytest
 from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
-from support.stores import SMALL, log_files, message, next_boot, overwrite, queue_files, reboot
+from support.damage import readable
+from support.stores import (
+    SMALL,
+    filled,
+    log_files,
+    message,
+    next_boot,
+    overwrite,
+    queue_files,
+    reboot,
+)
 
 COUNT = 200
 MAGIC_AT = 4
-
-
-def readable(path):
-    """Return the offsets that a reader can read one by one."""
-    with Store.open(path, read_only=True) as store:
-        known = store.offsets("t")[0]
-        return {at for at in range(known.minimum, known.maximum) if is_readable(store, at)}
-
-
-def is_readable(store, offset):
-    try:
-        return [one.queue_offset for one in store.read("t", 0, offset, 1)] == [offset]
-    except StoreDamagedError:
-        return False
 
 
 @pytest.fixture
 def path(tmp_path):
     """A store that was closed cleanly; the first record of its second log file is damaged."""
     path = tmp_path / "store"
-    with Store.open(path, create=True, config=SMALL) as store:
-        store.topics.create("t", read_queues=1, write_queues=1)
-        for number in range(COUNT):
-            store.append(message(b"%06d" % number + b"." * 100))
+    filled(path, count=COUNT).close()
     overwrite(log_files(path)[1], b"xx", MAGIC_AT)
     return path
 
@@ -45,7 +38,7 @@ def test_readable_messages_stay_readable_and_writers_continue(path, caplog, lost
     for more in range(3):
         with Store.open(path, config=SMALL) as store:
             assert store.append(message(b"on")).queue_offset == COUNT + more
-    assert readable(path) == before | {COUNT, COUNT + 1, COUNT + 2}
+    assert readable(path) == before | {COUNT + more: b"on" for more in range(3)}
     assert (
         "queues have missing files that cannot be rebuilt from the log: corrupt log" in caplog.text
     )

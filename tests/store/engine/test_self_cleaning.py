@@ -10,6 +10,7 @@ from pyrocket.disk import io
 from pyrocket.engine.cleaner import local_hour
 from pyrocket.errors import StoreUnavailableError
 from support.inner import inner
+from support.name_server import wait_until
 from support.sinks import numbered, publish, stage, staged_files
 from support.stores import SMALL, bodies, log_files, message, scan, set_disk_usage
 
@@ -141,10 +142,7 @@ def test_a_service_thread_cleans_while_no_process_writes(aged, path, clock, monk
         assert len(log_files(path)) == count
         set_disk_usage(monkeypatch, 800)
         clock.now += 10_000
-        until = time.monotonic() + 60
-        while store.min_offset("t", 0) <= 30:
-            assert time.monotonic() < until, "nothing has been cleaned"
-            time.sleep(0.01)
+        wait_until(lambda: store.min_offset("t", 0) > 30)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pyrocket.errors import StoreDamagedError
 from pyrocket.testing import FileClock
 from support.delivering import Driver, bodies_of, delay
 from support.inner import inner
+from support.name_server import wait_until
 from support.stores import SMALL, message
 
 
@@ -32,13 +33,6 @@ class Worker:
 
     def next_due(self, writer, now_ms):
         return min(self.dues, default=NEVER)
-
-
-def eventually(holds, seconds=60):
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.005)
 
 
 # Services run by writers
@@ -189,7 +183,7 @@ def test_two_threads_and_two_stores_deliver_each_message_once(open_store, clock)
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: stores[0].max_offset("t", 0) >= 300, seconds=30)
+        wait_until(lambda: stores[0].max_offset("t", 0) >= 300, seconds=30)
     finally:
         done.set()
         for thread in threads:
@@ -207,7 +201,7 @@ def test_thread_delivers_without_writers(open_store, clock):
         time.sleep(0.1)
         assert bodies_of(store) == []
         clock.now += 1000
-        eventually(lambda: bodies_of(store) == [b"x"])
+        wait_until(lambda: bodies_of(store) == [b"x"])
         assert services.is_running
     assert not services.is_running
 
@@ -218,7 +212,7 @@ def test_the_thread_delivers_messages_appended_by_another_process(open_store, cl
         time.sleep(0.05)
         delay(other, 1, b"x")
         clock.now += 1000
-        eventually(lambda: bodies_of(store) == [b"x"])
+        wait_until(lambda: bodies_of(store) == [b"x"])
 
 
 def test_the_thread_uses_the_clock_of_a_test(path):
@@ -230,7 +224,7 @@ def test_the_thread_uses_the_clock_of_a_test(path):
         time.sleep(0.1)
         assert bodies_of(store) == []
         clock.advance(1)
-        eventually(lambda: bodies_of(store) == [b"x"])
+        wait_until(lambda: bodies_of(store) == [b"x"])
 
 
 def test_the_thread_ends_with_the_store(open_store):

@@ -7,10 +7,11 @@ from pyrocket import Message, Store
 
 MANY_QUEUES = """
 import os, resource, sys
-from pyrocket import Message, Store
+from pyrocket import Message, Store, StoreConfig
 
+sizes = StoreConfig(log_file_bytes=1 << 20, queue_file_entries=100)
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-with Store.open(sys.argv[1], create=True) as store:
+with Store.open(sys.argv[1], create=True, config=sizes) as store:
     store.topics.create("T", read_queues=160, write_queues=160)
     for queue in range(160):
         store.append(Message(topic="T", body=b"x", queue_id=queue))

@@ -14,6 +14,7 @@ from pyrocket.errors import OptionError, StoreFailedError
 from pyrocket.log import flusher
 from pyrocket.log.flusher import FlushPolicy
 from pyrocket.values.message import SendStatus
+from support.name_server import wait_until
 from support.stores import SMALL, batch, message, numbered, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
@@ -45,10 +46,8 @@ def test_an_interval_of_zero_is_rejected(name):
 
 
 def await_flush(path):
-    page, deadline = words(path), time.monotonic() + 60
-    while page[FLUSHED] < page[PUBLISHED]:
-        assert time.monotonic() < deadline, "no flush happened"
-        time.sleep(0.002)
+    page = words(path)
+    wait_until(lambda: page[FLUSHED] >= page[PUBLISHED])
     page.close()
 
 
@@ -117,20 +116,11 @@ def test_failed_background_flush_is_raised_by_the_next_append(open_store, path, 
     monkeypatch.setattr(io, "sync", fail)
     store.append(message())
     assert failed.wait(10)
-    page, deadline = words(path), time.monotonic() + 60
-    while not page[FAILED]:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    page = words(path)
+    wait_until(lambda: page[FAILED])
     page.close()
     with pytest.raises(StoreFailedError):
         store.append(message())
-
-
-def until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +144,11 @@ def test_the_flush_thread_survives_an_error_before_an_fsync(
 
         fails.setattr(FileQueue, "sync", fail)
         store.append(message())
-        until(lambda: len(tries) > 3)
+        wait_until(lambda: len(tries) > 3)
         assert broker.trouble == f"flushing the log failed: {error}"
         assert broker.failed_rounds()["flushes"] >= 3
     await_flush(path)
-    until(lambda: not broker.trouble)
+    wait_until(lambda: not broker.trouble)
     assert len([one for one in caplog.records if "flushing the log" in one.message]) == 1
     assert store.append(message()).status is SendStatus.SEND_OK
     broker.close()
@@ -174,7 +164,7 @@ def test_the_end_of_the_flush_thread_is_reported_as_trouble(open_store, monkeypa
     with monkeypatch.context() as fails:
         fails.setattr(FileQueue, "sync", dies)
         broker.store.append(message())
-        until(lambda: broker.trouble == "the thread of flushes has ended")
+        wait_until(lambda: broker.trouble == "the thread of flushes has ended")
     broker.close()
 
 
@@ -208,7 +198,7 @@ def test_a_failed_background_fsync_is_logged_and_not_repeated(
     monkeypatch.setattr(io, "sync", fail)
     store.append(message())
     page = words(path)
-    until(lambda: page[FAILED])
+    wait_until(lambda: page[FAILED])
     page.close()
     time.sleep(0.1)
     assert len(tries) == 1
@@ -261,7 +251,7 @@ def test_a_failed_fsync_is_reported_to_every_waiting_append(open_store, path, mo
     threads = [threading.Thread(target=append) for _ in range(3)]
     for thread in threads:
         thread.start()
-    until(lambda: store.max_offset("t", 0) == 4)
+    wait_until(lambda: store.max_offset("t", 0) == 4)
     leave.set()
     for thread in threads:
         thread.join(60)

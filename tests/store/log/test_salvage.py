@@ -4,19 +4,19 @@ import errno
 import itertools
 import shutil
 import subprocess
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from pyrocket import Store
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import RecordDamagedError, StoreDamagedError
+from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import Checkpoint, encode_checkpoint
 from pyrocket.log import salvage
 from pyrocket.log.salvage import MAX_TAILS, cut_messages
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from support.shares import FEW_STEPS
+from support.damage import readable
+from support.shares import FEW_STEPS, share
 from support.stores import (
     SMALL,
     batch,
@@ -53,17 +53,6 @@ def damage(path, *offsets, at=BODY_AT):
     for place in [place_of(path, offset) for offset in offsets]:
         file = next(each for each in log_files(path) if int(each.name) == place - place % 4096)
         overwrite(file, bytes([file.read_bytes()[place % 4096 + at] ^ 1]), place % 4096 + at)
-
-
-def readable(path):
-    """Return the readable queue offsets with their bodies, read one by one."""
-    found = {}
-    with Store.open(path, read_only=True) as store:
-        known = store.offsets("t")[0]
-        for at in range(known.minimum, known.maximum):
-            with suppress(RecordDamagedError):
-                found[at] = store.read("t", 0, at, 1)[0].body
-    return found
 
 
 def kill(path):
@@ -307,7 +296,9 @@ def test_messages_with_a_wrong_queue_are_replaced(path, wrong):
 
 
 @pytest.mark.parametrize("queues", ["kept", "lost"])
-@pytest.mark.parametrize("lost", [range(10, 11), range(10, 30), range(60, 100), range(3)], ids=str)
+@pytest.mark.parametrize(
+    "lost", share([range(10, 11), range(10, 30), range(60, 100), range(3)], 2), ids=str
+)
 @pytest.mark.parametrize("property_crc", [False, True])
 def test_a_repair_skips_many_damaged_messages_with_and_without_the_files_of_their_queue(
     tmp_path, clock, queues, lost, property_crc

@@ -143,13 +143,13 @@ def test_lost_calls_and_replies_neither_lose_nor_duplicate_rows(store, sink, mon
     channel = Cut(sink.client.connection.channel, after=after)
     monkeypatch.setattr(Connection, "channel", channel)
     monkeypatch.setattr("pyrocket.base.clock.FIRST_S", 0.001)
-    for number in range(3):
+    for number in range(2):
         batch = SinkBatch(identity="query", target="orders", batch=number, run="first")
         parts = [
             staged(sink, batch, first=200 * number + 100 * each, partition=each) for each in (0, 1)
         ]
         sink.publish(batch, parts)
-    assert bodies(store) == [*range(600)]
+    assert bodies(store) == [*range(400)]
     for name in ("a", "b"):
         result = sink.append(rows(1000), topic="once", repeat_id=name)
         assert sink.append(rows(1000), topic="once", repeat_id=name).rows == result.rows == 50
@@ -214,38 +214,30 @@ def test_blocks_are_written_once_and_in_order(store, sink, monkeypatch):
     assert bodies(store) == [*range(100)]
 
 
-@pytest.mark.parametrize("name", ["", "x", "free/x", "../x", "a" * 32 + "/../" + "0" * 20])
-def test_names_outside_the_staging_area_are_rejected(store, sink, name):
+def test_names_outside_the_staging_area_are_rejected(sink):
+    part, block = staged(sink), {"topics": {}, "records": []}
+    for name in ("", "x", "free/x", "../x", "a" * 32 + "/../" + "0" * 20):
+        bad = replace(part, name=name or "/")
+        for call in (
+            partial(sink.client.call, "Stage", name=name, number=0, **block),
+            partial(sink.client.call, "FinishStaging", name=name, blocks=1),
+            partial(sink.publish, BATCH, [bad]),
+            partial(sink.discard, [bad]),
+        ):
+            with pytest.raises(SinkError) as caught:
+                call()
+            assert caught.value.code == "STAGED_BROKEN", name
+
+
+def test_a_batch_that_differs_from_the_staged_rows_is_rejected(store, sink):
     part = staged(sink)
-    block = {"topics": {}, "records": []}
-    bad = type(part)(**{**vars(part), "name": name or "/"})
-    for call in (
-        lambda: sink.client.call("Stage", name=name, number=0, **block),
-        lambda: sink.client.call("FinishStaging", name=name, blocks=1),
-        lambda: sink.publish(BATCH, [bad]),
-        lambda: sink.discard([bad]),
+    for change in (
+        *({"topics": topics} for topics in ({}, {"orders": 1}, {"bills": 4})),
+        *({"rows": 99}, {"checksum": 1}, {"file_bytes": 100}),
     ):
-        with pytest.raises(SinkError) as caught:
-            call()
-        assert caught.value.code == "STAGED_BROKEN"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"topics": {}},
-        {"topics": {"orders": 1}},
-        {"topics": {"bills": 4}},
-        {"rows": 99},
-        {"checksum": 1},
-        {"file_bytes": 100},
-    ],
-)
-def test_a_batch_that_differs_from_the_staged_rows_is_rejected(store, sink, change):
-    part = staged(sink)
-    with pytest.raises((SinkError, TopicNotFoundError)):
-        sink.publish(BATCH, [type(part)(**{**vars(part), **change})])
-    assert not any(bodies(store, topic) for topic in store.topics.all())
+        with pytest.raises((SinkError, TopicNotFoundError)):
+            sink.publish(BATCH, [replace(part, **change)])
+        assert not any(bodies(store, topic) for topic in store.topics.all()), change
     sink.publish(BATCH, [part])
     assert bodies(store) == [*range(100)]
 

@@ -18,7 +18,7 @@ from pyrocket.errors import (
     TransportError,
     UnsupportedError,
 )
-from pyrocket.remoting.calls import ServerCall
+from pyrocket.remoting.calls import CallKind
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.remoting.requests import pull, send, topic_offsets
@@ -127,7 +127,7 @@ def test_other_bytes_than_an_answer_are_an_error(broker, pool):
 
 
 def test_an_answer_that_lacks_something_is_an_error(broker, pool):
-    call = ServerCall("something", ASKED.request, lambda answer: int(answer.fields["none"]))
+    call = CallKind(202, "something", lambda answer: int(answer.fields["none"]), "topic")("t")
     with pytest.raises(UnsupportedError, match="cannot be read") as caught:
         asked(pool, call)
     assert caught.value.code == "PROTOCOL_BROKEN"

@@ -42,7 +42,7 @@ def test_a_route_has_all_brokers_of_a_topic(cluster, names):
     assert route.queues == {"broker-a": settings, "broker-b": settings}
     addresses = {name: broker.addresses for name, broker in route.brokers.items()}
     assert addresses == {broker.name: {0: broker.address} for broker in cluster.brokers}
-    assert route.brokers == names.brokers(SECONDS)
+    assert route.brokers == names.live_brokers(SECONDS)
 
 
 def test_a_slave_is_in_the_route_with_its_id(cluster, names):
@@ -113,7 +113,7 @@ def test_the_last_route_is_used_while_no_name_server_answers(cluster, names, cap
     with pytest.raises(TransportError, match="name server at"):
         names.routes(["t", "other"], 1, fresh=True)
     with pytest.raises(TransportError):
-        names.brokers(1)
+        names.live_brokers(1)
 
 
 def test_a_route_that_is_gone_does_not_mean_that_the_topic_is_gone(cluster, names, caplog):
@@ -125,10 +125,10 @@ def test_a_route_that_is_gone_does_not_mean_that_the_topic_is_gone(cluster, name
         for _ in range(3):
             assert route_of(names, fresh=True) == before
     assert caplog.text.count("the last known route of the topic t is used") == 1
-    assert names.brokers(SECONDS) == {}
+    assert names.live_brokers(SECONDS) == {}
     cluster.brokers[1].register()
     assert [*route_of(names, fresh=True).brokers] == ["broker-b"]
-    names.forget("t")
+    names.forget_topic("t")
     cluster.brokers[1].kill()
     assert route_of(names) is None
 
@@ -140,7 +140,7 @@ def test_the_address_of_a_broker_can_be_replaced(cluster):
     replaced = cluster.brokers[0].address
     names = NameServers(cluster.addresses, broker_addresses={"broker-a": replaced})
     expected = {"broker-a": {0: replaced}, "broker-b": {0: "172.17.0.2:10911"}}
-    for brokers in (route_of(names).brokers, names.brokers(SECONDS)):
+    for brokers in (route_of(names).brokers, names.live_brokers(SECONDS)):
         assert {name: broker.addresses for name, broker in brokers.items()} == expected
     names.close()
 
@@ -167,4 +167,4 @@ def test_an_answer_that_is_no_route_is_an_error(cluster, names):
     for server in cluster.name_servers:
         server.answer = lambda request: (0, None, b"[1]", None)
     with pytest.raises(UnsupportedError, match="cannot be read"):
-        names.topics(SECONDS)
+        names.topic_names(SECONDS)

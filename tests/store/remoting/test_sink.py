@@ -23,13 +23,14 @@ from pyrocket.values.message import SendStatus
 from support.rocketmq_cluster import rocketmq
 from support.rocketmq_frames import items_of
 from support.rocketmq_server import Fault, RefusedError
+from support.shares import share
 
 A, B = "broker-a", "broker-b"
 SENDS = {310, 320}
 QUEUES = 2
 
 
-@pytest.fixture(params=["4.9", "5.5"])
+@pytest.fixture(params=share(["5.5", "4.9"], 1))
 def made(request, tmp_path):
     """Topic t with two queues at each of two brokers."""
     with rocketmq(tmp_path, version=request.param, brokers=(A, B)) as made:
@@ -142,6 +143,17 @@ def test_a_key_stays_in_one_queue_in_order_and_a_queue_id_counts_the_queues_of_a
     assert sum(len(found) for (broker, _), found in bodies(made, "u").items() if broker == B) == 10
 
 
+def test_queues_that_a_topic_has_lost_are_asked_for_again_after_an_error(made, sink_of):
+    sink = sink_of(broker=A)
+    sink.append(numbered(2, queueId=pa.array([0, 1])), topic="t")
+    made.brokers[0].store.topics.update("t", write_queues=1)
+    made.brokers[0].register()
+    with pytest.raises(StoreUnavailableError, match="illegal"):
+        sink.append(rows([b"lost"], queueId=pa.array([1])), topic="t")
+    sink.append(numbered(8), topic="t")
+    assert len(bodies(made)[A, 0]) == 9
+
+
 def test_an_ordered_topic_has_the_queues_that_the_name_server_lists(made, sink_of):
     made.name_servers[0].orders["t"] = f"{B}:2;{A}:1"
     sink_of().append(numbered(3, queueId=pa.array([0, 1, 2])), topic="t")
@@ -183,6 +195,7 @@ def test_delayed_rows_are_sent_one_by_one(made, sink_of):
     assert [bytes(one.body) for one in delayed] == [b"m1", b"m3"]
 
 
+@pytest.mark.parametrize("made", ["4.9", "5.5"], indirect=True)
 def test_rocketmq_4_has_no_due_times(made, sink_of):
     sink, batch = sink_of(), numbered(2, delay=pa.array(["1h", None]))
     if made.is_5:

@@ -230,7 +230,7 @@ def test_requests_that_do_not_arrive_completely(place):
 
 
 def test_requests_without_credentials_are_not_received(tmp_path):
-    place = Place(tmp_path / "store", 1, 3, users=True)
+    place = Place(tmp_path / "store", 1, 1, users=True)
     with place.attacked(0, metadata=lambda: ()) as attack:
         attack.run("/pyrocket.v1.Broker/Topics", announced(REQUEST) + bytes(REQUEST - 1))
 

@@ -1,11 +1,11 @@
 """The metrics of consumer groups."""
 
 import threading
-import time
 
 from pyrocket import Message, Store
 from pyrocket.client import ConsumeResult, PushConsumer
 from support import broker_process
+from support.name_server import wait_until
 from support.rocketmq_stub import Stub, queue, resource
 from support.stores import append_as_broker
 
@@ -28,13 +28,6 @@ def receive_and_ack(stub, count, *, acks):
 
 def values(found, name, label):
     return dict(broker_process.metric(found, f"rocketmq_consumer_{name}", label))
-
-
-def until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
@@ -93,10 +86,10 @@ def test_messages_between_the_commit_and_the_last_pull_are_in_flight(tmp_path):
         settings = {"subscriptions": {"t": "*"}, "consume_from": "first", "listener": listener}
         with PushConsumer("g", endpoint=found.listen[0], **settings) as consumer:
             assert started.wait(30)
-            until(lambda: values(found, "inflight_messages", "topic").get("t") == 5)
+            wait_until(lambda: values(found, "inflight_messages", "topic").get("t") == 5)
             assert values(found, "lag_messages", "topic")["t"] == 5
             assert values(found, "ready_messages", "topic")["t"] == 0
             wait.set()
-            until(lambda: consumer.stats.consumed == 5)
+            wait_until(lambda: consumer.stats.consumed == 5)
         assert values(found, "lag_messages", "topic")["t"] == 0
         assert values(found, "inflight_messages", "topic")["t"] == 0

@@ -42,8 +42,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.engine.cleaner import log_files
 from pyrocket.engine.hooks import RecoveryHooks
-from pyrocket.engine.parts.history import mark_at
-from pyrocket.engine.parts.torn_batch import torn_batch
+from pyrocket.engine.parts.history import mark_at, torn_batch
 from pyrocket.engine.writer import Writer
 from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, follow, read_header

@@ -6,12 +6,14 @@ mark, which identifies a message and shows whether a log still contains it.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from pyrocket.base.arguments import check_numbers, check_offsets, check_text, check_type
 from pyrocket.disk.os_errors import translating_methods
 from pyrocket.engine.engine import Engine
-from pyrocket.errors import StorePermissionError
+from pyrocket.errors import StoreDamagedError, StorePermissionError
 from pyrocket.formats.checksum import crc32
+from pyrocket.formats.publish_record import decode_sink_records
 from pyrocket.formats.queue_entry import PRE_BLANK_SIZE
 from pyrocket.formats.record import (
     FIXED_BYTES,
@@ -20,8 +22,10 @@ from pyrocket.formats.record import (
     SYS_DAMAGED,
     read_store_timestamp,
 )
-from pyrocket.index.queues.consume_queue import ConsumeQueue
+from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.record_walk import walk
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.values.message import LogMark
 
@@ -70,6 +74,22 @@ def mark_at(log: CommitLog, offset: int) -> LogMark | None:
     if not stored or int.from_bytes(head[_OWN_OFFSET], "big") != offset:
         return None
     return LogMark(offset, stored, crc32(head[:HEADER_BYTES]))
+
+
+def torn_batch(log: CommitLog, queues: QueueTable, end: int) -> int | None:
+    """Return the log offset of the exactly-once batch that continues after `end`, or None.
+
+    A writer publishes a batch as a whole, but a replica receives one record after the other. A
+    store of its own must not begin with a part: the query would take it for the batch.
+    """
+    queue = queues.get(SINK_TOPIC, 0)
+    last = queue.max_offset(end)
+    for entry in queue.entries(max(last - 1, 0), last):
+        at = int(entry["physical_offset"])
+        with suppress(StoreDamagedError):  # A placeholder, whose batch is not known.
+            for run in walk(log, at, at + int(entry["size"])):
+                return next((p.offset for p in decode_sink_records(run) if p.end > end), None)
+    return None
 
 
 def _read(log: CommitLog, offset: int, size: int) -> bytes:

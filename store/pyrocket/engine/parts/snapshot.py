@@ -27,7 +27,7 @@ from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_e
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.disk.layout import Layout, listed
-from pyrocket.engine.parts.torn_batch import torn_batch
+from pyrocket.engine.parts.history import torn_batch
 from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
 from pyrocket.errors import (

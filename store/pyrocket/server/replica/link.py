@@ -7,29 +7,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from pyrocket.base.config import StoreConfig
 from pyrocket.base.rounds import Rounds
 from pyrocket.base.versions import PROTOCOL, RELEASE
-from pyrocket.broker.replicas import IDENTITY
+from pyrocket.broker.replicas import IDENTITY, decode_block
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower, SmallFiles, make_replica
 from pyrocket.errors import (
-    InvalidInputError,
     PyrocketError,
     StoreFailedError,
     StoreReadOnlyError,
     TransportError,
     UnsupportedError,
 )
-from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.remote.client import Client, Timeouts
 from pyrocket.values.message import LogMark
 from pyrocket.values.source import ReplicaState
-from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import value_of
 
 _FLUSH_BYTES = 32 << 20
@@ -39,24 +34,8 @@ TIMEOUTS = Timeouts(connect=2, call=5, total=5, first=5)
 """Of calls to the primary: a replica that stops waits for the last one."""
 
 _FIRST_PAUSE_S, _PAUSE_S = 0.1, 5.0
-_CRC_BYTES = 4
 _FAILED = "following the primary failed"
 _log = logging.getLogger(__name__)
-
-
-def decode_block(block: bytes) -> Any:
-    """Return a block as a `ReplicaBlock`. Raises InvalidInputError (REPLICA_BLOCK)."""
-    data = block[_CRC_BYTES:]
-    try:
-        if block[:_CRC_BYTES] == crc32(data).to_bytes(_CRC_BYTES, "big"):
-            return message_class("pyrocket.v1.ReplicaBlock").FromString(data)
-    except DecodeError:
-        pass
-    raise InvalidInputError(
-        "a block from the primary was damaged on its way.",
-        remedy="Nothing of it was used; the replica connects again by itself.",
-        code="REPLICA_BLOCK",
-    )
 
 
 class PrimaryLink:
@@ -67,9 +46,7 @@ class PrimaryLink:
     ) -> None:
         """The primary shows `name`; `opens` opens the store of the replica, which exists."""
         self._client, self._layout, self._name, self._opens = client, layout, name, opens
-        role = RoleFile(layout).read()
-        self._was_replica = bool(role.primary)
-        self.role = replace(role, primary=primary)
+        self.role = replace(RoleFile(layout).read(), primary=primary)
         self.changed: Callable[[], None] = lambda: None
         self.rounds = Rounds()
         self._follower: Follower | None = None
@@ -87,11 +64,10 @@ class PrimaryLink:
         (NOT_A_REPLICA), and all other errors of the first connection.
         """
         layout = self._layout
-        if layout.looks_like_a_store and not self._was_replica:
+        if layout.looks_like_a_store and not RoleFile(layout).read().primary:
             self._greet(demoted=load_identity(layout, StoreConfig()).store_id)
         if layout.identity.exists():
             RoleFile(layout).write(self.role)
-            self._was_replica = True
             self._open()
         try:
             self._connect()

@@ -1,5 +1,6 @@
 """Serves a replica over gRPC: the calls that read. Every other call is REPLICA_READ_ONLY."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -49,6 +50,9 @@ class ReplicaServer(CallServer):
                 _Refusing(self),
             )
         )
+
+    def advertise(self, address: str, listens: Sequence[str]) -> None:
+        """Do nothing: a replica stores no messages, whose ids would have its address."""
 
     async def stop(self, seconds: float = 30) -> None:
         """Accept no new calls, and cancel running calls after `seconds`."""

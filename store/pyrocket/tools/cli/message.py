@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyrocket.base.config import parse_duration
-from pyrocket.errors import MessageError, PyrocketError
+from pyrocket.errors import MessageError, OptionError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
 from pyrocket.tools.cli.place import (
@@ -278,7 +278,8 @@ def send(
 ) -> int:
     """Send BODY to TOPIC, or each line of standard input as one message.
 
-    All messages get the same tags, keys and properties, and are durable when the command ends.
+    All messages get the same tags, keys and properties, and are durable when the command ends: with
+    --namesrv, as the brokers are configured.
     """
     is_stream = body is None and file is None
     if body is not None and file is not None:
@@ -286,13 +287,21 @@ def send(
     if key_separator is not None and (not is_stream or not key_separator or fields["keys"]):
         raise click.UsageError("Use --key-separator with lines of standard input, without --key.")
     target = place.target()
+    if create_topic and target.place.namesrv:
+        from pyrocket.remoting.calls import TOPIC_REMEDY
+
+        raise OptionError(
+            "--create-topic does not create topics in a cluster of Apache RocketMQ.",
+            remedy=TOPIC_REMEDY,
+            code="OPTION_UNSUPPORTED",
+        )
     fields |= {"topic": topic, "properties": dict(properties)}
     if delay is not None:
         fields["deliver_at_ms"] = target.now_ms() + delay
     bodies = _bodies(body, file)
     messages = (_message(body, number, key_separator, fields) for number, body in enumerate(bodies))
     sent = target.messages.send(messages, create_topic=create_topic)
-    with closing(sent), advising(_REMEDIES):
+    with closing(sent), advising({} if target.place.namesrv else _REMEDIES):
         results = _counted(sent, is_stream=is_stream)
         if as_json:
             show_json({"topic": topic, "messages": [_sent_document(result) for result in results]})

@@ -31,11 +31,11 @@ _TARGETS = ("path", "endpoint", "namesrv")
 _ON_ROCKETMQ = frozenset(
     {
         *("topic list", "topic show", "topic route", "message tail", "message show"),
-        *("message find", "group list", "group show", "group lag", "offset show"),
+        *("message find", "message send", "group list", "group show", "group lag", "offset show"),
         *("broker list", "doctor"),
     }
 )
-"""The commands that read a cluster of Apache RocketMQ."""
+"""The commands for a cluster of Apache RocketMQ."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _refuse_without_meaning() -> None:
     if command and command not in _ON_ROCKETMQ:
         raise OptionError(
             f"`pyrocket {command}` does not support a cluster of Apache RocketMQ (--namesrv).",
-            remedy="Use RocketMQ's `mqadmin` to administer a cluster. Commands that read one:"
+            remedy="Use RocketMQ's `mqadmin` to administer a cluster. Commands for one:"
             f" {', '.join(sorted(_ON_ROCKETMQ))}.",
             code="OPTION_UNSUPPORTED",
         )
@@ -149,7 +149,7 @@ _FLAGS = (
     click.option(
         "--namesrv",
         metavar="HOST:PORT[;HOST:PORT]",
-        help="Name servers of a cluster of Apache RocketMQ, which is only read.",
+        help="Name servers of a cluster of Apache RocketMQ, instead of --path.",
     ),
     click.option(
         "--broker-addresses",

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from support.client_model import KINDS, Schedule
+from support.shares import share
 from support.store_brokers import StoreBrokers
 
 PER_TEST = 50
@@ -17,13 +18,13 @@ def quiet_log(caplog):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6), 3))
 def test_a_group_keeps_its_promises(seed, kind):
     Schedule(seed, kind).run()
 
 
 @pytest.mark.parametrize("kind", ["concurrent", "orderly"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", share(range(3), 1))
 def test_a_group_keeps_its_promises_with_the_broker_library(seed, kind, tmp_path):
     run_over_stores(seed, kind, tmp_path)
 

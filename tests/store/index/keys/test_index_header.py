@@ -18,6 +18,7 @@ from pyrocket.tools.verify.verify import verify
 from pyrocket.values.lookup import LookupRequest
 from support.damage import index_files
 from support.keyed import index_of
+from support.shares import share
 from support.stores import SMALL, FakeClock, batch, log_files, message, numbered, overwrite
 
 COUNT, STEP = 100, 700
@@ -26,6 +27,7 @@ ASKED = (0, 39, 40, 60, 79, 99)
 """Numbers of the first and last messages of the files, and of a message between them."""
 
 SLOT_COUNT = range(32, 36)
+HEADER_BITS = [(0, 7), (8, 7), (12, 0), (30, 4)]
 
 
 def make(path, step=STEP):
@@ -106,9 +108,11 @@ def test_flipped_bit_of_a_header_never_hides_a_key_and_is_reported(
     assert not verify(path).findings
 
 
-@pytest.mark.parametrize(("byte", "bit"), [(0, 7), (8, 7), (12, 0), (30, 4)])
-@pytest.mark.parametrize("file", [1, 2])
-def test_a_repair_or_an_appending_writer_fixes_the_header(tmp_path, file, byte, bit):
+@pytest.mark.parametrize(
+    ("byte", "bit", "file"),
+    share([(byte, bit, file) for file in (1, 2) for byte, bit in HEADER_BITS], 5),
+)
+def test_a_repair_or_an_appending_writer_fixes_the_header(tmp_path, byte, bit, file):
     path = make(tmp_path / "store")
     flip(path, file, byte, bit)
     shutil.copytree(path, tmp_path / "copy")
@@ -134,7 +138,7 @@ def test_open_readers_and_writers_find_all_keys_after_a_damaged_header(tmp_path)
             writer.append(message(b"next"))
 
 
-@pytest.mark.parametrize("bit", range(10))
+@pytest.mark.parametrize("bit", share(range(10), 3))
 def test_keys_are_found_if_the_begin_time_of_a_deleted_record_is_almost_a_second_wrong(
     tmp_path, bit
 ):
@@ -198,7 +202,7 @@ def test_a_header_and_item_that_do_not_point_to_a_record_are_detected(tmp_path, 
     assert not missed_by_reader(path)
 
 
-@pytest.mark.parametrize("byte", range(12, 16))
+@pytest.mark.parametrize("byte", share(range(12, 16), 2))
 def test_an_item_with_a_wrong_time_is_detected_and_repaired(tmp_path, byte):
     path = make(tmp_path / "store")
     first_items = HEADER_BYTES + SMALL.index_slots * SLOT_BYTES

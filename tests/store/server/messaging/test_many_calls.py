@@ -10,6 +10,7 @@ from pyrocket.broker.pop.pop import Pop
 from pyrocket.server.messaging.interface import PACKAGE, SERVICE, new
 from pyrocket.wire.descriptors import message_class
 from support.broker import served
+from support.name_server import wait_until
 from support.rocketmq_stub import Stub, code_of, message, queue, resource
 
 RECEIVED = message_class(f"{PACKAGE}.ReceiveMessageResponse")
@@ -60,13 +61,6 @@ def bodies(poll):
     """Return the bodies in the replies of a poll."""
     replies = [RECEIVED.FromString(one) for one in poll]
     return [one.message.body for one in replies if one.HasField("message")]
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_thousands_of_sends_in_flight_on_one_connection_are_stored(store):

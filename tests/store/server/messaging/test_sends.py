@@ -8,6 +8,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.server.messaging.interface import number
 from support.broker import served
+from support.name_server import wait_until
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
 
 OK = number("Code", "OK")
@@ -37,14 +38,6 @@ def stub(serving):
 
 def stored(store, topic):
     return list(store.messages(topic))
-
-
-def until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 def test_a_route_has_each_queue_with_the_address_of_the_request(store, stub):
@@ -147,7 +140,7 @@ def test_a_delayed_message_is_delivered_when_it_is_due(store, stub):
     (entry,) = stub.send(b"1", topic="delayed", deliver_ms=due).entries
     assert entry.recall_handle
     assert not stored(store, "delayed")
-    (found,) = until(lambda: stored(store, "delayed"))
+    (found,) = wait_until(lambda: stored(store, "delayed"))
     assert found.store_timestamp >= due
     assert found.properties["UNIQ_KEY"] == entry.message_id
 
@@ -160,7 +153,7 @@ def test_a_recalled_message_is_not_delivered(store, stub):
     assert (code_of(reply), reply.message_id) == ("OK", entries[0].message_id)
     other = {**recall, "topic": resource("t")}
     assert stub.code("RecallMessage", **other) == "NOT_FOUND"
-    (found,) = until(lambda: stored(store, "recalled"))
+    (found,) = wait_until(lambda: stored(store, "recalled"))
     assert found.body == b"2"
     assert stub.code("RecallMessage", **recall) == "NOT_FOUND"
 

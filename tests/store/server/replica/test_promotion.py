@@ -15,36 +15,26 @@ from pyrocket.server.replica import promotion
 from pyrocket.server.replica.promotion import promote
 from pyrocket.tools.verify.verify import verify
 from store.server.replica.test_replication import (
-    MIDDLE,
     code_of,
     link_to,
     linked,
     produce,
-    wait_for,
     wait_until_level,
 )
 from support.broker import served
-from support.replicas import assert_alike, log_bytes, pass_files, pass_on, published, replica_of
+from support.name_server import wait_until
+from support.replicas import (
+    MIDDLE,
+    assert_alike,
+    log_bytes,
+    pass_files,
+    pass_on,
+    published,
+    replica_of,
+)
 from support.sinks import numbered as numbered_batch
 from support.sinks import publish
 from support.stores import batch, bodies, message, numbered
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def flat(store, topic="t"):
@@ -78,7 +68,7 @@ def test_pending_messages_are_delivered_once_after_a_promotion(primary, path, wh
         primary.append(message(b"level", delay_level=2))
         _, status = primary.transactions.send_half("g", message(b"half"))
         assert status
-        wait_for(lambda: b"early" in flat(primary))
+        wait_until(lambda: b"early" in flat(primary))
         wait_until_level(path, where)
         assert b"late" not in flat(primary)
     promote(where)
@@ -86,7 +76,7 @@ def test_pending_messages_are_delivered_once_after_a_promotion(primary, path, wh
         store.run_services()
         (half,) = store.transactions.pending()
         assert half.transaction_id
-        wait_for(lambda: {b"late", b"level"} <= {*flat(store)})
+        wait_until(lambda: {b"late", b"level"} <= {*flat(store)})
         time.sleep(0.5)
         assert sorted(flat(store)) == [b"early", b"late", b"level"]
 
@@ -105,7 +95,7 @@ def test_timers_are_delivered_once_however_often_the_roles_change(primary, path,
         store = Store.open(paths[(number + 1) % 2])
     with store:
         store.run_services()
-        wait_for(lambda: len(flat(store)) >= len(dues))
+        wait_until(lambda: len(flat(store)) >= len(dues))
         time.sleep(0.5)
         assert sorted(flat(store)) == [b"%d" % due for due in dues]
 
@@ -204,7 +194,7 @@ def test_stores_that_are_no_earlier_primary_are_refused(primary, path, where, tm
 def test_the_term_of_another_store_is_not_adopted(primary, path, where, tmp_path):
     other, copy = tmp_path / "other", tmp_path / "copy"
     with served(Store.open(other, create=True)) as address, linked(address, copy):
-        wait_for(lambda: Layout(copy).state.exists())
+        wait_until(lambda: Layout(copy).state.exists())
     promote(copy)
     with served(primary) as address, linked(address, where):
         primary.append(message(b"x"))
@@ -237,7 +227,7 @@ def test_topics_whose_table_has_not_arrived_are_created(primary, path, where, mo
         monkeypatch.setattr(Follower, "put", lambda follower, small: None)
         primary.topics.create("new", read_queues=3, write_queues=3)
         primary.append(Message(topic="new", body=b"x", queue_id=2))
-        wait_for(lambda: published(where) == published(path))
+        wait_until(lambda: published(where) == published(path))
     monkeypatch.undo()
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         if dies:

@@ -3,20 +3,21 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
 
 import pytest
 from pyrocket import Message, QueueOffsets, RemoteSource, Store
 from pyrocket.client import Producer, PullConsumer
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import PyrocketError
+from pyrocket.metadata.role import RoleFile
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.values.consuming import PullStatus
 from support import name_server
 from support.broker_process import metric, running
+from support.commands import run
+from support.name_server import wait_until
 from support.replicas import assert_alike, log_bytes, published
 
 WAIT_S = 60
@@ -24,17 +25,8 @@ WAIT_S = 60
 
 def command(*arguments):
     """Run a command of pyrocket; return its status and its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pyrocket", *map(str, arguments)], capture_output=True, text=True
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-def wait_for(condition):
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "the replica has not caught up"
-        time.sleep(0.05)
+    done = run(*arguments)
+    return done.exit_code, done.output
 
 
 @contextmanager
@@ -55,7 +47,7 @@ def send(address, count=1):
 
 
 def level(tmp_path):
-    wait_for(lambda: published(tmp_path / "r") == published(tmp_path / "p"))
+    wait_until(lambda: published(tmp_path / "r") == published(tmp_path / "p"))
 
 
 def test_reads_are_served_and_everything_else_is_refused(tmp_path):
@@ -63,7 +55,7 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
         address, other = at.listen[0], there.listen[0]
         assert command("group", "create", "g", "--endpoint", address)[0] == 0
         level(tmp_path)
-        wait_for(lambda: "m0" in command("message", "tail", "t", "--endpoint", other)[1])
+        wait_until(lambda: "m0" in command("message", "tail", "t", "--endpoint", other)[1])
         assert "t" in command("topic", "list", "--endpoint", other)[1]
         for write in (
             ("message", "send", "t", "x", "--endpoint", other),
@@ -79,8 +71,12 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
             "REPLICA_OF_ITSELF"
             in command("broker", tmp_path / "new", "--listen", address, "--replica-of", address)[1]
         )
+        own = {"replica": RoleFile(Layout(tmp_path / "r")).read().replica, "name": "r"}
+        with pytest.raises(PyrocketError) as caught:  # By another of its addresses.
+            next(Client(Connection(other)).stream("Replicate", **own))
+        assert caught.value.code == "REPLICA_OF_ITSELF"
         with PullConsumer("g", endpoint=other) as consumer:
-            wait_for(lambda: command("group", "show", "g", "--endpoint", other)[0] == 0)
+            wait_until(lambda: command("group", "show", "g", "--endpoint", other)[0] == 0)
             (queue,) = [each for each in consumer.queues("t") if consumer.bounds(each).maximum]
             assert [one.body for one in consumer.pull(queue, 0).messages] == [b"m0"]
             assert consumer.pull(queue, 1, hold_ms=1000).status is PullStatus.NO_NEW_MSG
@@ -124,7 +120,7 @@ def test_name_servers_list_a_replica_while_it_runs_but_writes_go_to_the_primary(
                 level(tmp_path)
                 primary.kill()
                 primary.wait()
-                wait_for(lambda: listed() == {True: there.listen[0]})
+                wait_until(lambda: listed() == {True: there.listen[0]})
                 with pytest.raises(PyrocketError):
                     send(servers)
             assert "knows no live broker" in command("broker", "list", "--endpoint", servers)[1]

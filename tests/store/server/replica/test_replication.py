@@ -13,7 +13,7 @@ from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
-from pyrocket.broker.replicas import ReplicaFeed, Replicas
+from pyrocket.broker.replicas import ReplicaFeed, Replicas, decode_block
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.parts.follower import Follower
@@ -23,34 +23,17 @@ from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.source import RemoteSource
 from pyrocket.server.replica import link as links
-from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink, decode_block
+from pyrocket.server.replica.link import TIMEOUTS, PrimaryLink
 from pyrocket.server.tls import Certificate
 from pyrocket.services.services import recovery_hooks
 from support.broker import served
 from support.certificates import write_certificate
 from support.cutting_proxy import cutting
-from support.replicas import assert_alike, log_bytes, published
+from support.name_server import wait_until
+from support.replicas import MIDDLE, assert_alike, log_bytes, published
 from support.stores import SMALL, batch, bodies, message, numbered
 
 WAIT_S = 60
-MIDDLE = StoreConfig(log_file_bytes=1 << 16, queue_file_entries=100)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def link_to(address, where, credentials=Credentials(), name="r"):  # noqa: B008
@@ -71,21 +54,14 @@ def linked(address, where, **more):
         link.stop()
 
 
-def wait_for(condition):
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "the replica has not caught up"
-        time.sleep(0.02)
-
-
 def wait_until_level(path, where):
     """Wait until the log is equal, and the small files have been sent."""
-    wait_for(lambda: where.joinpath("pyrocket/state").exists())
+    wait_until(lambda: where.joinpath("pyrocket/state").exists())
     end = -1
     while end != published(path):  # Delayed messages may be delivered meanwhile.
         end = published(path)
         time.sleep(1.3)
-        wait_for(lambda: published(where) == published(path))
+        wait_until(lambda: published(where) == published(path))
 
 
 def produce(store, seconds):
@@ -111,7 +87,7 @@ def fill_files(store):
 
 def test_a_replica_is_equal_under_all_kinds_of_messages(primary, path, where):
     with served(primary) as address, linked(address, where):
-        produce(primary, 3)
+        produce(primary, 1)
         wait_until_level(path, where)
         assert_alike(path, where)
         (state,) = replicas_of(address)
@@ -151,7 +127,7 @@ def test_connections_are_cut_in_the_middle_of_records(primary, path, where, ever
         produce(primary, 1)
         with linked(proxy.address, where):
             produce(primary, 2)
-            wait_for(lambda: published(where) == published(path))
+            wait_until(lambda: published(where) == published(path))
             assert proxy.cuts
     assert log_bytes(path).startswith(log_bytes(where))
 
@@ -204,9 +180,9 @@ def test_a_replica_that_cannot_be_opened_again_at_once_is_opened_later(
         link._opens = lambda: fail_or(opens)
         monkeypatch.setattr(Follower, "flush", lambda follower: fail_or(lambda: flush(follower)))
         primary.append(message(b"x"))
-        wait_for(lambda: len(failing) < 2)
+        wait_until(lambda: len(failing) < 2)
         assert link.rounds.trouble
-        wait_for(lambda: link.state().end == published(path) and not link.rounds.trouble)
+        wait_until(lambda: link.state().end == published(path) and not link.rounds.trouble)
     assert_alike(path, where)
 
 
@@ -352,7 +328,7 @@ def test_a_full_disk_is_named_and_the_replica_goes_on_later(primary, path, where
         wait_until_level(path, where)
         full.set()
         produce(primary, 0.3)
-        wait_for(lambda: "DISK_FULL" in link.rounds.trouble)
+        wait_until(lambda: "DISK_FULL" in link.rounds.trouble)
         with Store.open(where, read_only=True) as store:
             assert bodies(store)[0]
         full.clear()

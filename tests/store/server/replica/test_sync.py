@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pytest
-from pyrocket import LocalTransactionState, Message, PyrocketError, SinkBatch, Store, StoreConfig
+from pyrocket import LocalTransactionState, Message, PyrocketError, SinkBatch, Store
 from pyrocket.client import Producer
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
@@ -17,32 +17,15 @@ from pyrocket.remote.connection import Connection
 from pyrocket.remote.sink import RemoteSink
 from pyrocket.remote.source import RemoteSource
 from pyrocket.values.message import SendStatus
-from store.server.replica.test_replication import code_of, link_to, linked, wait_for
+from store.server.replica.test_replication import code_of, link_to, linked
 from support.broker import served
 from support.cutting_proxy import cutting
+from support.name_server import wait_until
 from support.replicas import log_bytes
 from support.stores import bodies as by_queue
 from support.stores import message
 
-MIDDLE = StoreConfig(log_file_bytes=1 << 16, queue_file_entries=100)
 SHORT_S = 0.3
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
 
 
 def bodies(store):
@@ -92,7 +75,7 @@ def sink_of(address, seconds=20):
 
 def test_a_send_is_acknowledged_when_a_replica_has_it_durably(primary, path, where):
     with serving(primary, 20) as address, linked(address, where) as link:
-        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        wait_until(lambda: status_of(address).sync == "SEND_OK")
         with Producer(endpoint=address) as producer:
             for number in range(30):
                 result = producer.send(Message(topic="t", body=b"%d" % number))
@@ -109,9 +92,9 @@ def test_without_a_replica_sends_are_stored_and_say_so_at_once(primary, path, wh
         assert time.monotonic() - began < 5
         assert status_of(address).sync == "SLAVE_NOT_AVAILABLE"
         with linked(address, where):
-            wait_for(lambda: status_of(address).sync == "SEND_OK")
+            wait_until(lambda: status_of(address).sync == "SEND_OK")
             assert send(producer) is SendStatus.SEND_OK
-        wait_for(lambda: status_of(address).sync == "SLAVE_NOT_AVAILABLE")
+        wait_until(lambda: status_of(address).sync == "SLAVE_NOT_AVAILABLE")
         assert len(bodies(primary)) == 2
 
 
@@ -119,7 +102,7 @@ def test_a_replica_that_is_too_slow_delays_only_what_waits_for_it(
     primary, path, where, monkeypatch
 ):
     with serving(primary, 1.5) as address, linked(address, where):
-        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        wait_until(lambda: status_of(address).sync == "SEND_OK")
         with Producer(endpoint=address) as producer, stuck(monkeypatch):
             results = []
             threads = [
@@ -128,7 +111,7 @@ def test_a_replica_that_is_too_slow_delays_only_what_waits_for_it(
             began = time.monotonic()
             for thread in threads:
                 thread.start()
-            wait_for(lambda: count(primary) == 20)  # They are readable meanwhile.
+            wait_until(lambda: count(primary) == 20)  # They are readable meanwhile.
             assert status_of(address).replicas
             assert not results
             for thread in threads:
@@ -163,7 +146,7 @@ def test_appended_batches_have_a_status_and_a_flush_waits(primary, where):
         assert sink.append(batch, topic="t").status is SendStatus.SLAVE_NOT_AVAILABLE
         assert code_of(sink.flush) == "SLAVE_NOT_AVAILABLE"
         with linked(address, where):
-            wait_for(lambda: status_of(address).sync == "SEND_OK")
+            wait_until(lambda: status_of(address).sync == "SEND_OK")
             assert sink.append(batch, topic="t").status is SendStatus.SEND_OK
             sink.flush()
         sink.close()
@@ -193,7 +176,7 @@ def test_transactions_without_a_replica_are_rolled_back(primary, where):
         assert listener.executed == 0
         assert not primary.transactions.pending()
         with linked(address, where):
-            wait_for(lambda: status_of(address).sync == "SEND_OK")
+            wait_until(lambda: status_of(address).sync == "SEND_OK")
             result = producer.send_in_transaction(Message(topic="t", body=b"2"))
             assert (result.status, result.error) == (SendStatus.SEND_OK, None)
             with Store.open(where, read_only=True) as copy:
@@ -202,7 +185,7 @@ def test_transactions_without_a_replica_are_rolled_back(primary, where):
 
 def test_a_connection_that_falls_silent_costs_a_time_out_and_nothing_else(primary, path, where):
     with serving(primary) as address, cutting(address, 0) as proxy, linked(proxy.address, where):
-        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        wait_until(lambda: status_of(address).sync == "SEND_OK")
         with Producer(endpoint=address) as producer:
             proxy.silence()
             assert send(producer, b"1") is SendStatus.FLUSH_SLAVE_TIMEOUT
@@ -231,7 +214,7 @@ def test_connections_are_cut_under_senders_and_what_is_acknowledged_is_there(pri
 def test_a_stop_confirms_what_is_in_flight(primary, path, where):
     statuses = []
     with serving(primary, 10) as address, linked(address, where):
-        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        wait_until(lambda: status_of(address).sync == "SEND_OK")
         producer = Producer(endpoint=address)
         producer.start()
 
@@ -242,7 +225,7 @@ def test_a_stop_confirms_what_is_in_flight(primary, path, where):
 
         thread = threading.Thread(target=run)
         thread.start()
-        wait_for(lambda: len(statuses) > 5)
+        wait_until(lambda: len(statuses) > 5)
     producer.close()
     thread.join()
     assert {*statuses} <= {SendStatus.SEND_OK, SendStatus.SLAVE_NOT_AVAILABLE}
@@ -252,7 +235,7 @@ def test_an_acknowledgement_beyond_the_log_confirms_nothing_that_is_appended_lat
     primary, path, where, monkeypatch
 ):
     with serving(primary) as address, linked(address, where) as link:
-        wait_for(lambda: status_of(address).sync == "SEND_OK")
+        wait_until(lambda: status_of(address).sync == "SEND_OK")
         client = Client(Connection(address))
         client.call("Acknowledge", replica=link.role.replica, end=1 << 40, term=0)
         client.close()
@@ -264,7 +247,7 @@ def test_an_older_term_gets_no_acknowledgement(primary, path, where):
     with serving(primary) as address:
         with linked(address, where):
             primary.append(message(b"x"))
-            wait_for(lambda: status_of(address).replicas[0].lag_bytes == 0)
+            wait_until(lambda: status_of(address).replicas[0].lag_bytes == 0)
         role = RoleFile(Layout(where)).read()
         RoleFile(Layout(where)).write(Role(role.primary, role.replica, 1))
         link = link_to(address, where)

@@ -14,7 +14,7 @@ from support.shares import share
 from support.stores import reboot
 from support.timing import HOUR, Timing, park
 
-WAITING, DELIVERED = 20, 4
+WAITING, DELIVERED = 10, 4
 
 
 def flip(folder):

@@ -24,27 +24,32 @@ KEPT = SMALL.with_sizes(retention=Retention())
 HOUR = 60 * MINUTE
 
 
-def die_everywhere(tmp_path, patcher, clock, prepare, act):
-    """Crash at each step of `act`, which gets the result of `prepare`; yield the directories."""
-    began, half = clock.now, False
-    for step in count():
-        clock.now = began
-        path = tmp_path / f"{step}{half}"
-        store = Store.open(path, create=True, config=KEPT, clock=clock)
-        prepared = prepare(store)
-        try:
-            with patcher.context() as patch:
-                DyingAt(patch, step, half)
-                act(store, prepared)
-        except DeathError:
-            inner(store).crash()
-            yield path
-        else:
-            store.close()
-            assert step > 3
-            if half:
-                return
-            half = True
+@pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.heavy)])
+def die_everywhere(request, tmp_path, monkeypatch, clock):
+    """Return a function that crashes at the steps of `act`, which gets the result of `prepare`, and
+    yields the directories: at every third step, or in the heavy run at each.
+    """
+    began = clock.now
+
+    def die(prepare, act):
+        for half in (False, True):
+            for step in count(0, request.param):
+                clock.now, path = began, tmp_path / f"{step}{half}"
+                store = Store.open(path, create=True, config=KEPT, clock=clock)
+                prepared = prepare(store)
+                try:
+                    with monkeypatch.context() as patch:
+                        DyingAt(patch, step, half)
+                        act(store, prepared)
+                except DeathError:
+                    inner(store).crash()
+                    yield path
+                else:
+                    store.close()
+                    assert step > 3
+                    break
+
+    return die
 
 
 def reopened(path, clock):
@@ -73,14 +78,14 @@ ANSWERS = {b"yes": COMMIT, b"no": ROLLBACK}
 
 @pytest.mark.parametrize("body", ANSWERS)
 def test_after_a_crash_in_a_send_or_decision_a_message_is_committed_at_most_once(
-    tmp_path, monkeypatch, clock, body
+    die_everywhere, clock, body
 ):
     def act(store, one):
         one.listener.state = ANSWERS[body]
         one.send(message(body))
 
     found = set()
-    for path in die_everywhere(tmp_path, monkeypatch, clock, prepare_with(ROLLBACK), act):
+    for path in die_everywhere(prepare_with(ROLLBACK), act):
         with reopened(path, clock) as store:
             before = bodies(store)[0]
             stored, decisions = len(halves(store)), len(ops(store))
@@ -102,7 +107,7 @@ def prepare_with(state):
     return prepare
 
 
-def test_after_a_crash_in_a_check_each_message_is_pending_once(tmp_path, monkeypatch, clock):
+def test_after_a_crash_in_a_check_each_message_is_pending_once(die_everywhere, clock):
     """One append writes the copies, the op messages for their originals, and the cursors."""
 
     def prepare(store):
@@ -115,9 +120,7 @@ def test_after_a_crash_in_a_check_each_message_is_pending_once(tmp_path, monkeyp
         return one
 
     found = set()
-    for path in die_everywhere(
-        tmp_path, monkeypatch, clock, prepare, lambda _, one: one.check_now()
-    ):
+    for path in die_everywhere(prepare, lambda _, one: one.check_now()):
         with reopened(path, clock) as store:
             pending = Held(store).transactions.pending()
             assert [half.group for half in pending] == ["other", "pg", "pg"]
@@ -132,7 +135,7 @@ def test_after_a_crash_in_a_check_each_message_is_pending_once(tmp_path, monkeyp
     assert found == {True, False}
 
 
-def test_after_a_crash_in_a_discard_messages_are_discarded_once(tmp_path, monkeypatch, clock):
+def test_after_a_crash_in_a_discard_messages_are_discarded_once(die_everywhere, clock):
     def prepare(store):
         one = producer(Held(store), "pg", Listener(None))
         for body in ANSWERS:
@@ -141,9 +144,7 @@ def test_after_a_crash_in_a_discard_messages_are_discarded_once(tmp_path, monkey
         return one
 
     found = set()
-    for path in die_everywhere(
-        tmp_path, monkeypatch, clock, prepare, lambda _, one: one.check_now()
-    ):
+    for path in die_everywhere(prepare, lambda _, one: one.check_now()):
         with reopened(path, clock) as store:
             found.add(len(discarded(store)))
             assert asked(store, ANSWERS, clock) == []
@@ -152,7 +153,7 @@ def test_after_a_crash_in_a_discard_messages_are_discarded_once(tmp_path, monkey
     assert found == {0, 2}
 
 
-def test_undecided_messages_are_kept_when_files_are_deleted(tmp_path, monkeypatch, clock):
+def test_undecided_messages_are_kept_when_files_are_deleted(die_everywhere, clock):
     def prepare(store):
         held = Held(store)
         with producer(held, "pg", Listener(None)) as one:
@@ -164,7 +165,7 @@ def test_undecided_messages_are_kept_when_files_are_deleted(tmp_path, monkeypatc
 
     found = set()
     act = lambda store, held: store.clean(hours=9)  # noqa: E731
-    for path in die_everywhere(tmp_path, monkeypatch, clock, prepare, act):
+    for path in die_everywhere(prepare, act):
         with reopened(path, clock) as store:
             pending = Held(store).transactions.pending()
             found.add(pending[0].queue_offset)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 
 import click
 import pytest
@@ -10,6 +11,7 @@ from pyrocket.base.arguments import counted
 from pyrocket.tools.cli import main
 from support.broker import served
 from support.commands import run
+from support.shares import share
 from support.stores import (
     SMALL,
     append_as_broker,
@@ -75,9 +77,13 @@ def test_nothing_is_deleted_without_a_yes(where):
     assert content(where) == before
 
 
+ANSWERED = zip(COMMANDS, ["y", "--yes", "--json --yes", "y", "--yes"], strict=True)
+
+
 @pytest.mark.parametrize(
-    ("command", "answer"),
-    list(zip(COMMANDS, ["y", "--yes", "--json --yes", "y", "--yes"], strict=True)),
+    ("where", "command", "answer"),
+    share([(place, *one) for place, one in product(["path", "endpoint"], ANSWERED)], 5),
+    indirect=["where"],
 )
 def test_a_yes_deletes(where, command, answer):
     before = content(where)

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,6 +10,7 @@ from pyrocket import Message, Store
 from pyrocket.tools.cli import main
 from support.broker import served
 from support.commands import run
+from support.forked import Forked, run_command
 from support.stores import SMALL
 
 
@@ -82,15 +81,14 @@ def test_format_prints_the_fields_of_a_message(lines):
 
 
 def test_follow_prints_new_messages_until_it_is_interrupted(where):
-    command = [sys.executable, "-m", "pyrocket", "message", "tail", "t", "--follow", "--count", "1"]
-    command += [*BODY, "--where", "price > 38 OR price IS NULL", *where]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
-        assert tail.stdout.readline() == b"m39\n"
-        run("message", "send", "t", *where, answer=b"one\ntwo\n")
-        assert [tail.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(30) == 130
-        assert b"Traceback" not in tail.stderr.read()
+    command = ["message", "tail", "t", "--follow", "--count", "1", *BODY]
+    tail = Forked(run_command, *command, "--where", "price > 38 OR price IS NULL", *where)
+    assert tail.stdout.readline() == "m39\n"
+    run("message", "send", "t", *where, answer=b"one\ntwo\n")
+    assert [tail.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
+    tail.send_signal(signal.SIGINT)
+    assert "Traceback" not in tail.communicate(30)[1]
+    assert tail.returncode == 130
 
 
 def test_follow_is_refused_with_json(where):

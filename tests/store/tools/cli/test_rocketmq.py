@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pyrocket import Message
+from pyrocket.formats.message_keys import offset_message_id
 from support.commands import document, run
 from support.rocketmq_cluster import rocketmq
 
@@ -107,7 +108,6 @@ def test_one_broker_has_to_be_named(asked):
     [
         "topic create new",
         "topic delete t --yes",
-        "message send t x",
         "message consume t --group g",
         "group create new",
         "group reset g t --to latest --dry-run",
@@ -145,3 +145,81 @@ def test_a_broker_is_reached_at_a_given_address(asked, made):
         assert [each["body"] for each in found] == ["m5"]
     finally:
         broker.registered_as = ""
+
+
+@pytest.fixture(params=["4.9", "5.5"])
+def sending(request, tmp_path):
+    """Topic t with two queues at one broker, and a function that runs `message send`."""
+    with rocketmq(tmp_path, version=request.param) as made:
+        store = made.brokers[0].store
+        store.topics.create("t", read_queues=2, write_queues=2)
+
+        def send(*arguments, **options):
+            given = ("message", "send", *arguments, "--namesrv", made.addresses[0])
+            return document(*given, **options)
+
+        yield made, store, send
+
+
+def test_a_message_is_sent_with_its_options_and_its_place_is_shown(sending):
+    _, store, send = sending
+    store.append(Message(topic="t", body=b"before", queue_id=1))
+    options = ("--queue", 1, "--tags", "a", "--key", "k", "--property", "own=1")
+    sent = send("t", "ä", *options, "--sharding-key", "s")["messages"]
+    (message,) = store.messages("t", 1, 1, 2)
+    assert sent == [
+        {
+            "queueId": 1,
+            "queueOffset": 1,
+            "msgId": message.msg_id,
+            "offsetMsgId": offset_message_id(*store.lookup.host, message.physical_offset),
+        }
+    ]
+    assert (message.body, message.tags, message.keys) == ("ä".encode(), "a", ("k",))
+    assert message.properties["own"] == "1"
+    assert message.properties["__SHARDINGKEY"] == "s"
+
+
+def test_lines_are_sent_round_robin_or_by_their_keys(sending):
+    _, store, send = sending
+    lines = send("t", answer="a\nb\nc\nd\n")["messages"]
+    assert sorted((each["queueId"], each["queueOffset"]) for each in lines) == [
+        *((0, 0), (0, 1), (1, 0), (1, 1)),
+    ]
+    assert len({each["msgId"] for each in lines}) == 4
+    send("t", "--key-separator", "=", "--queue", 0, answer="k1=x\nk2=y\n")
+    messages = store.messages("t", 0, 2, 4)
+    assert [(each.keys, each.body) for each in messages] == [(("k1",), b"x"), (("k2",), b"y")]
+
+
+def test_a_delay_needs_rocketmq_5(sending):
+    made, store, send = sending
+    if made.is_5:
+        (sent,) = send("t", "later", "--delay", "1h")["messages"]
+        assert sent["msgId"]
+        assert store.max_offset("t", sent["queueId"]) == 0
+    else:
+        error = send("t", "later", "--delay", "1h", status=2)["error"]
+        assert error["code"] == "UNSUPPORTED_DELAY"
+
+
+def test_what_a_cluster_refuses_is_named_and_nothing_is_sent(sending):
+    _, store, send = sending
+    error = send("t", "x", "--create-topic", status=2)["error"]
+    assert error["code"] == "OPTION_UNSUPPORTED"
+    assert "mqadmin updateTopic" in error["remedy"]
+    error = send("none", "x", status=2)["error"]
+    assert error["code"] == "TOPIC_NOT_FOUND"
+    assert "mqadmin updateTopic" in error["remedy"]
+    error = send("t", "x", "--queue", 2, status=2)["error"]
+    assert (error["code"], "row" in error["message"]) == ("QUEUE_NOT_FOUND", False)
+    error = send("t", "x", "--property", "TAGS=a", status=2)["error"]
+    assert "TAGS" in error["message"]
+    assert store.max_offset("t", 0) == store.max_offset("t", 1) == 0
+
+
+def test_an_error_names_the_line_and_the_lines_before_it_are_stored(sending):
+    _, store, send = sending
+    error = send("t", "--key-separator", "=", answer="k=x\ny\n", status=2)["error"]
+    assert error["code"] == "CLI_KEY_MISSING"
+    assert store.max_offset("t", 0) + store.max_offset("t", 1) == 1

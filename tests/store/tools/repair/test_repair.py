@@ -3,6 +3,7 @@
 import re
 import shutil
 from contextlib import suppress
+from itertools import product
 
 import pytest
 from pyrocket import Store
@@ -45,6 +46,9 @@ def sound(path, template):
     source, contents = template
     shutil.copytree(source, path)
     return contents
+
+
+TURNED = 0xFF, 0x10000
 
 
 def contents_of(path):
@@ -98,7 +102,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("damage", ENDS, ids=lambda damage: damage.name)
+@pytest.mark.parametrize("damage", share(ENDS, 4), ids=lambda damage: damage.name)
 def test_one_repair_fixes_a_log_that_lost_its_end_after_a_clean_shutdown(path, clock, damage):
     """Checkpoint and key index are ahead of the log; the shared state still has the old log end."""
     make(path, clock).close()
@@ -240,8 +244,10 @@ def test_repair_recovers_a_store_that_was_not_closed_cleanly(path, clock):
     assert contents_of(path) == expected
 
 
-@pytest.mark.parametrize("damaged", [range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]])
-@pytest.mark.parametrize("turned", [0xFF, 0x10000])
+@pytest.mark.parametrize(
+    ("damaged", "turned"),
+    share(product([range(512), [FLUSHED], [PUBLISHED], [DISPATCHED, PUBLISHED]], TURNED), 3),
+)
 def test_corrupt_shared_state_is_reported_and_repaired_without_loss(path, clock, damaged, turned):
     """No check uses the corrupt state; repair recovers the store as the next writer would."""
     with make(path, clock) as store:

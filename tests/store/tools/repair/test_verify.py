@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+from itertools import product
 
 import pytest
 from golden.java import CLEAN, GOLDEN, TXCHECK, listing
@@ -11,6 +12,7 @@ from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.inner import inner
+from support.shares import share
 from support.stores import (
     SMALL,
     batch,
@@ -81,8 +83,10 @@ def test_verify_finds_nothing_wrong_with_recreated_topics(path, clock):
     assert not verify(path).findings
 
 
-@pytest.mark.parametrize("entry", [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)])
-@pytest.mark.parametrize("older_life_in_log", [True, False])
+@pytest.mark.parametrize(
+    ("older_life_in_log", "entry"),
+    share(product([True, False], [(3_476_042_700, 1_748_429_930), (20_480, 200), (90_000, 91)]), 3),
+)
 def test_an_entry_before_the_first_message_of_a_queue_is_found_and_removed(
     path, clock, older_life_in_log, entry
 ):
@@ -142,15 +146,15 @@ def test_complete_messages_after_damage_are_found(path, clock):
     ]
 
 
-@pytest.mark.parametrize("files", [[-1], [-2], [-3], [-4], [-4, -2]], ids=str)
+@pytest.mark.parametrize("files", share([[-1], [-2], [-3], [-4], [-4, -2]], 3), ids=str)
 @pytest.mark.parametrize("boot", [reboot, next_boot])
 def test_repair_skips_damage_that_writers_reject(path, clock, files, boot):
     """After a clean shutdown, writers check the last three files."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
-        for body in numbered(150):
-            clock.now += 1000
-            store.append(message(body))
+        for first in range(0, 150, 10):
+            clock.now += 10_000
+            store.append_batch(batch(numbered(10, first=first), 0), topic="t")
     boot(path)
     for file in files:
         overwrite(log_files(path)[file], b"!", 150)
