@@ -131,7 +131,7 @@ committed = CallKind(
     "the offset of the group {consumerGroup!r} in the topic {topic!r}",
     lambda answer: _offset_of(answer) if succeeded(answer) else None,
     "consumerGroup topic queueId setZeroIfNotFound=false",
-    also=[ResponseCode.QUERY_NOT_FOUND],
+    also=[ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST],
 )
 """The committed offset of a group; None if it has none.
 
