@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from pyrocket.formats.arrow_buffers import Ints, run_offsets, text_bytes
 from pyrocket.formats.index_file import key_hash, key_hashes
 
-_HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), "S2")
-
 _HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _OFFSET_ID_LENGTHS = (32, 56)
 
@@ -41,7 +39,7 @@ def parse_offset_message_id(text: str) -> tuple[bytes, int, int] | None:
 def hex_column(rows: npt.NDArray[np.uint8]) -> pa.StringArray:
     """Return the upper-case hex of each row of bytes (shape: rows, bytes)."""
     count, width = rows.shape
-    text = np.ascontiguousarray(_HEX[rows])
+    text = rows.tobytes().hex().upper().encode()
     offsets = np.arange(0, (count + 1) * 2 * width, 2 * width, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
@@ -81,7 +82,7 @@ class RemotingConnection:
         self.place, self._credentials = place, credentials
         self._reader, self._opaques = FrameReader(), count()
         self._waiting: dict[int, int] = {}
-        self._frames: Iterator[Frame] = iter(())
+        self._frames: deque[Frame] = deque()
         host, port = parse_address(address)
         with self._failing(seconds, "the connection"):
             self._socket = socket.create_connection((host, port), seconds)
@@ -94,7 +95,7 @@ class RemotingConnection:
     @property
     def is_idle(self) -> bool:
         """Whether no answer is awaited, and the server has neither closed nor sent anything."""
-        if self._waiting or self._reader.begun or self._socket.fileno() < 0:
+        if self._waiting or self._frames or self._reader.begun or self._socket.fileno() < 0:
             return False
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -120,19 +121,24 @@ class RemotingConnection:
     def receive(self, seconds: float) -> Frame:
         """Return the next answer to one of the requests that were sent."""
         end = time.monotonic() + seconds
-        with self._failing(seconds, "to answer"):
-            while True:
-                for frame in self._frames:
-                    if frame.is_answer and self._waiting.pop(frame.opaque, None) is not None:
-                        return frame
-                self._socket.settimeout(max(end - time.monotonic(), 1e-3))
-                room = self._reader.room()
-                size = self._socket.recv_into(room)
-                if not size:
-                    raise ConnectionError("it closed the connection")
-                if not self._reader.begun:
-                    self._check_protocol(bytes(room[: min(size, 16)]))
-                self._frames = self._reader.received(size)
+        while True:
+            while self._frames:
+                frame = self._frames.popleft()
+                if frame.is_answer and self._waiting.pop(frame.opaque, None) is not None:
+                    return frame
+            with self._failing(seconds, "to answer"):
+                self._fill(end - time.monotonic())
+
+    def _fill(self, seconds: float) -> None:
+        """Receive more bytes, and the frames that are complete with them."""
+        self._socket.settimeout(max(seconds, 1e-3))
+        room = self._reader.room()
+        size = self._socket.recv_into(room)
+        if not size:
+            raise ConnectionError("it closed the connection")
+        if not self._reader.begun:
+            self._check_protocol(bytes(room[: min(size, 16)]))
+        self._frames.extend(self._reader.received(size))
 
     def close(self) -> None:
         """Close the connection."""

@@ -29,7 +29,7 @@ _JSON, _BINARY = 0, 1
 _BINARY_HEAD = slice(0, 2), slice(3, 5), slice(5, 9), slice(9, 13)
 _NUMBERS = ("code", "opaque", "flag", "version")
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_ONLY_TEXT = frozenset([str])
+_ONLY_TEXT, _ONLY_INT = frozenset([str]), frozenset([int])
 
 
 class FrameError(ValueError):
@@ -72,17 +72,11 @@ def encode_head(frame: Frame, opaque: int) -> bytes:
 
     Raises FrameError if RocketMQ would refuse it because of its size.
     """
-    header: dict[str, Any] = {
-        "code": frame.code,
-        "language": "PYTHON",
-        "version": frame.version,
-        "opaque": opaque,
-        "flag": frame.flag,
-        "serializeTypeCurrentRPC": "JSON",
-    }
-    if frame.fields:
-        header["extFields"] = frame.fields
-    text = _dumps(header).encode()
+    header = (
+        f'{{"code":{frame.code},"language":"PYTHON","version":{frame.version},"opaque":{opaque}'
+        f',"flag":{frame.flag},"serializeTypeCurrentRPC":"JSON","extFields":{_dumps(frame.fields)}}}'
+    )
+    text = header.encode()
     length = LENGTH_BYTES + len(text) + len(frame.body)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {length} bytes; RocketMQ allows {MAX_FRAME_BYTES}")
@@ -109,14 +103,11 @@ def _of_json(header: Any, body: memoryview) -> Frame:
     fields = header.get("extFields") or {}
     if not _ONLY_TEXT.issuperset(map(type, fields.values())):
         fields = {name: _text(value) for name, value in fields.items() if value is not None}
-    code, *numbers = (_number(header.get(name, 0)) for name in _NUMBERS)
-    return Frame(code, fields, body, _text(header.get("remark") or ""), *numbers)
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not _INT_MIN <= value <= _INT_MAX:
+    code, *numbers = values = [header.get(name, 0) for name in _NUMBERS]
+    is_known = _ONLY_INT.issuperset(map(type, values))
+    if not is_known or min(values) < _INT_MIN or max(values) > _INT_MAX:
         raise ValueError("not a number of 32 bits")
-    return value
+    return Frame(code, fields, body, _text(header.get("remark") or ""), *numbers)
 
 
 def _text(value: Any) -> str:

@@ -120,7 +120,7 @@ class TopicsOfBroker:
     def _bounds(self, topics: Collection[str]) -> TopicBounds:
         """Return the ranges of topics, whose routes are asked for again if they are in doubt."""
         configs = self._configs(topics)
-        bounds = self._bounds_by({topic: configs.get(topic) for topic in topics})
+        bounds, _ = self._bounds_by({topic: configs.get(topic) for topic in topics})
         for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
             self.cluster.forget_topic(topic)
         new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
@@ -132,12 +132,12 @@ class TopicsOfBroker:
                 remedy="Brokers register every 30 s; if that does not help, see its log.",
                 repeat_is_safe=True,
             )
-        return bounds | self._bounds_by(configs)
+        return bounds | self._bounds_by(configs)[0]
 
     def _bounds_by(
-        self, topics: Mapping[str, TopicConfig | None]
-    ) -> dict[str, dict[int, QueueOffsets] | None]:
-        """Return the range of each read queue, in one flight.
+        self, topics: Mapping[str, TopicConfig | None], more: Sequence[ServerCall[Any]] = ()
+    ) -> tuple[dict[str, dict[int, QueueOffsets] | None], list[Any]]:
+        """Return the range of each read queue, and the values of more calls, in one flight.
 
         topics: The settings of the topics in their routes, None for topics without a route.
 
@@ -153,7 +153,7 @@ class TopicsOfBroker:
             topic_offsets(name, also=[ResponseCode.TOPIC_NOT_EXIST]) for name in topics
         ]
         calls += [end(*queue) for queue in read_only for end in (lowest_offset, highest_offset)]
-        answers = iter(self._ask(calls))
+        answers = iter(self._ask([*calls, *more]))
         bounds: dict[str, dict[int, QueueOffsets] | None] = dict.fromkeys(topics)
         for name, topic in topics.items():
             if (answer := next(answers)) is not None:
@@ -166,7 +166,7 @@ class TopicsOfBroker:
             has, of_topic = QueueOffsets(next(answers), next(answers)), bounds[name]
             if of_topic is not None:
                 of_topic[queue_id] = has
-        return bounds
+        return bounds, [*answers]
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
         """Return the ranges of queues; (0, 0) for those that cannot be read."""
@@ -177,11 +177,8 @@ class TopicsOfBroker:
         self, group: str, topics: Collection[str] | None = None
     ) -> dict[MessageQueue, int]:
         """Return the committed offsets of a group, by default in the topics that are read."""
-        return self._committed(group, self.bounds(self._read if topics is None else topics))
-
-    def _committed(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
-        offsets = self._ask([committed(group, queue.topic, queue.queue_id) for queue in queues])
-        return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}
+        queues = self.bounds(self._read if topics is None else topics)
+        return _given(queues, self._ask(_committed_calls(group, queues)))
 
     def commit(
         self, group: str, offsets: Mapping[MessageQueue, int], *, backwards: bool = False
@@ -190,12 +187,12 @@ class TopicsOfBroker:
 
         Not atomic: after an error, some queues may have the new offsets.
         """
-        bounds = self.bounds(dict.fromkeys(queue.topic for queue in offsets) or self._read)
         if not offsets:  # A pull from the end of a queue needs the group.
-            ends = [(queue.topic, queue.queue_id, has.maximum) for queue, has in bounds.items()]
+            queues = self.bounds(self._read).items()
+            ends = [(queue.topic, queue.queue_id, has.maximum) for queue, has in queues]
             self._ask_with_group(group, [pull(*end, 1, group) for end in ends[:1]])
             return {}
-        before = self._committed(group, bounds)
+        bounds, before = self._progress(group, {queue.topic for queue in offsets})
         moved = {
             queue: end
             for queue, at in offsets.items()
@@ -211,6 +208,19 @@ class TopicsOfBroker:
             self._ask_with_group(group, calls)
         return before | moved
 
+    def _progress(
+        self, group: str, topics: Collection[str]
+    ) -> tuple[dict[MessageQueue, QueueOffsets], dict[MessageQueue, int]]:
+        """Return ranges and committed offsets of the queues in the routes, in one flight."""
+        configs = self._configs(topics)
+        queues = [
+            MessageQueue(name, self.broker, queue_id)
+            for name, topic in configs.items()
+            for queue_id in range(topic.read_queues)
+        ]
+        bounds, offsets = self._bounds_by(configs, _committed_calls(group, queues))
+        return self._by_queue(bounds), _given(queues, offsets)
+
     def _ask_with_group(self, group: str, calls: Sequence[ServerCall[_Value]]) -> None:
         """Make calls, before which the group is created if it is missing.
 
@@ -221,3 +231,13 @@ class TopicsOfBroker:
         except GroupNotFoundError:
             self._ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])
             self._ask(calls)
+
+
+def _committed_calls(group: str, queues: Collection[MessageQueue]) -> list[ServerCall[int | None]]:
+    return [committed(group, queue.topic, queue.queue_id) for queue in queues]
+
+
+def _given(
+    queues: Collection[MessageQueue], offsets: Collection[int | None]
+) -> dict[MessageQueue, int]:
+    return {queue: at for queue, at in zip(queues, offsets, strict=True) if at is not None}

@@ -131,7 +131,7 @@ committed = CallKind(
     "the offset of the group {consumerGroup!r} in the topic {topic!r}",
     lambda answer: _offset_of(answer) if succeeded(answer) else None,
     "consumerGroup topic queueId setZeroIfNotFound=false",
-    also=[ResponseCode.QUERY_NOT_FOUND],
+    also=[ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST],
 )
 """The committed offset of a group; None if it has none.
 
@@ -199,7 +199,8 @@ def write_topic(topic: TopicConfig) -> ServerCall[None]:
 
 
 def _pulled(answer: Frame) -> PullAnswer:
-    next_offset, minimum, maximum, suggested = (int(answer.fields[name]) for name in _PULL_FIELDS)
+    fields = answer.fields
+    next_offset, minimum, maximum, suggested = map(int, map(fields.__getitem__, _PULL_FIELDS))
     records = memoryview(answer.body)
     return PullAnswer(answer.code, next_offset, minimum, maximum, suggested, records)
 

@@ -5,6 +5,7 @@ import time
 import pytest
 from pyrocket import Message
 from pyrocket.errors import DataLossError, OptionError, TopicNotFoundError, TransportError
+from pyrocket.remoting import source
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.rocketmq_cluster import rocketmq
@@ -25,9 +26,9 @@ def made(request, tmp_path):
         namesrv_target(made).close_source()
 
 
-def send(made, topic="t"):
+def send(made, topic="t", queues=QUEUES):
     for broker in made.brokers:
-        for queue in range(QUEUES):
+        for queue in range(queues):
             broker.store.append(Message(topic=topic, body=b"x", queue_id=queue))
 
 
@@ -49,27 +50,59 @@ def sources(made, *topics):
     return namesrv_target(made, *topics).open_source().by_broker()
 
 
-def test_a_micro_batch_waits_twice_for_all_brokers(made):
-    reader = reader_of(made)
-    start = reader.latestOffset(reader.initialOffset(), None)
-    start = reader.latestOffset(start, None)
-    flights = []
-    for _ in range(3):
-        send(made)
+@pytest.fixture(params=[1, 3])
+def wide(request, tmp_path, monkeypatch):
+    """Some brokers with 16 queues each; a busy machine may use what it has seen a little later."""
+    monkeypatch.setattr(source, "IDLE_S", 60)
+    names = [f"broker-{number}" for number in range(request.param)]
+    with rocketmq(tmp_path, brokers=names) as made:
         for broker in made.brokers:
-            broker.delay_s = 0.05
+            broker.store.topics.create("t", read_queues=16, write_queues=16)
+        send(made, queues=16)
+        yield made
+        namesrv_target(made).close_source()
+
+
+def fewest_flights(made, reader, expected, prepare=lambda: None):
+    """Plan micro-batches as Spark does until their flights are as few as expected.
+
+    On a busy machine, calls that are made at the same time may not overlap.
+    """
+    servers, fewest = [*made.brokers, *made.name_servers], 99
+    start = reader.latestOffset(reader.initialOffset(), None)
+    for _ in range(20):
+        send(made, queues=16)
+        prepare()
+        for server in servers:
+            server.delay_s = 0.05
         made.flights = 0
         end = reader.latestOffset(start, None)
-        assert end != start
         reader.partitions(start, end)
-        for broker in made.brokers:
-            broker.reset()
-        flights.append(made.flights)
-        assert rows(reader, start, end) == 2 * QUEUES
+        fewest = min(fewest, made.flights)
+        for server in servers:
+            server.reset()
+        assert rows(reader, start, end) == 16 * len(made.brokers)
         start = end
-    # On a busy machine, calls that are made at the same time may not overlap.
-    assert min(flights) == 2
+        if fewest <= expected:
+            break
     reader.stop()
+    return fewest
+
+
+def test_a_micro_batch_waits_twice_for_all_brokers(wide):
+    assert fewest_flights(wide, reader_of(wide), 2) == 2
+
+
+def test_an_old_route_is_one_flight_more(wide):
+    cluster = namesrv_target(wide).cluster
+    assert fewest_flights(wide, reader_of(wide), 3, lambda: cluster.forget_topic("t")) == 3
+
+
+def test_a_commit_to_a_group_is_two_flights_more(wide):
+    # There is at most one commit a second; the first one of a group in a topic takes longer.
+    reader = reader_of(wide, commitToGroup="g")
+    assert fewest_flights(wide, reader, 4, lambda: time.sleep(1)) == 4
+    assert all(broker.store.groups.committed("g", "t") for broker in wide.brokers)
 
 
 def test_an_idle_query_asks_ten_times_a_second(made):
@@ -81,6 +114,23 @@ def test_an_idle_query_asks_ten_times_a_second(made):
     for _ in range(5):
         assert reader.latestOffset(start, None) == start
     assert [len(broker.requests) for broker in made.brokers] == [5, 5]
+    reader.stop()
+
+
+def test_an_idle_query_that_polls_every_200_ms(made):
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    start = reader.latestOffset(start, None)
+    for server in (*made.brokers, *made.name_servers):
+        server.reset()
+    begin, polls = time.monotonic(), 0
+    while time.monotonic() < begin + 2:
+        polls += 1
+        assert reader.latestOffset(start, None) == start
+        time.sleep(max(begin + 0.2 * polls - time.monotonic(), 0))
+    seconds = time.monotonic() - begin
+    for server in (*made.brokers, *made.name_servers):
+        assert len(server.requests) <= 6 * seconds
     reader.stop()
 
 

@@ -330,5 +330,5 @@ def test_requests_of_the_server_are_ignored(broker, pool):
     with pool.connection() as connection:
         connection.send([ASKED.request], SECONDS)
         other = Frame(40, {"consumerGroup": "g"}, opaque=0)
-        connection._frames = iter([other])
+        connection._frames.append(other)
         assert connection.receive(SECONDS).is_answer
