@@ -1,16 +1,15 @@
 """A fake cluster of RocketMQ in its own process, so that a benchmark does not share its GIL.
 
-python -m bench.fake_cluster DIR BROKERS QUEUES MESSAGES DELAY_MS
+python -m bench.fake_cluster DIR MESSAGES DELAY_MS
 
-Prints the address of its name server. Each queue of the topic `t` has MESSAGES of 1 KiB, and gets
-another one for each line of the input. Each answer takes DELAY_MS more. It ends with its input.
+Prints the address of its name server. The topic `t` has one queue with MESSAGES of 1 KiB, and each
+answer takes DELAY_MS more. It ends with its input.
 """
 
 import sys
 from pathlib import Path
 
 from bench.data import batch
-from pyrocket import Message
 from support.rocketmq_cluster import rocketmq
 
 
@@ -27,24 +26,16 @@ def keep_pulled(broker):
     broker._answer_11 = answer
 
 
-def serve(folder, brokers, queues, messages, delay_ms):
-    names = [f"broker-{number}" for number in range(int(brokers))]
-    with rocketmq(Path(folder), brokers=names) as cluster:
-        for broker in cluster.brokers:
-            broker.store.topics.create("t", read_queues=int(queues), write_queues=int(queues))
-            if int(messages):
-                rows = batch(int(messages) * int(queues), 1024, rich=False)
-                broker.store.append_batch(rows, topic="t", first_queue=0)
-                keep_pulled(broker)
-            broker.delay_s = float(delay_ms) / 1000
+def serve(folder, messages, delay_ms):
+    with rocketmq(Path(folder), brokers=["broker-0"]) as cluster:
+        (broker,) = cluster.brokers
+        broker.store.topics.create("t", read_queues=1, write_queues=1)
+        broker.store.append_batch(batch(int(messages), 1024, rich=False), topic="t")
+        keep_pulled(broker)
+        broker.delay_s = float(delay_ms) / 1000
         sys.stdout.write(f"{cluster.name_servers[0].address}\n")
         sys.stdout.flush()
-        for _ in sys.stdin:
-            for broker in cluster.brokers:
-                for queue in range(int(queues)):
-                    broker.store.append(Message(topic="t", body=b"x" * 1024, queue_id=queue))
-            sys.stdout.write("sent\n")
-            sys.stdout.flush()
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
