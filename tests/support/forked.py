@@ -97,6 +97,8 @@ def run_code(code, *arguments):
 
 
 def _call(function, arguments, variables, outputs):
+    # Tests that run in the background of a shell ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     outputs.become_standard()
     os.environ.clear()
     os.environ.update(variables)
