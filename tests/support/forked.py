@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from subprocess import TimeoutExpired
 
@@ -47,8 +48,10 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number):
+        # Its parent, the server, may have seen its end first.
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self):
         self.send_signal(signal.SIGKILL)
