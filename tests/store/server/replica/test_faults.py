@@ -28,23 +28,6 @@ STALLS = [("client", "broker"), ("client",), ("broker",)]
 """The sides that are not heard: a stall, and the two half-open connections."""
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "primary"
-
-
-@pytest.fixture
-def where(tmp_path):
-    return tmp_path / "replica"
-
-
-@pytest.fixture
-def primary(path):
-    store = Store.open(path, create=True, config=MIDDLE)
-    store.topics.create("t", read_queues=2, write_queues=2)
-    return store
-
-
 class Sender:
     """Sends numbers; `stored` has those with SEND_OK."""
 
@@ -75,6 +58,19 @@ def sender(address):
         yield Sender(producer)
 
 
+@contextmanager
+def over_a_network(primary, where):
+    """Let a replica follow through a proxy, and sends wait for it."""
+    with (
+        serving(primary) as address,
+        cutting(address, 0) as proxy,
+        linked(proxy.address, where) as link,
+        sender(address) as sends,
+    ):
+        sends.send_until(OK)
+        yield address, proxy, link, sends
+
+
 def assert_stored(where, sender):
     with Store.open(where, read_only=True) as copy:
         assert {*sender.stored} <= {*bodies(copy)}
@@ -83,13 +79,7 @@ def assert_stored(where, sender):
 @pytest.mark.parametrize("sides", STALLS)
 def test_a_stalled_network_delays_and_is_named(primary, path, where, sides):
     """It ends before any time-out: the connection goes on."""
-    with (
-        serving(primary) as address,
-        cutting(address, 0) as proxy,
-        linked(proxy.address, where) as link,
-        sender(address) as sends,
-    ):
-        sends.send_until(OK)
+    with over_a_network(primary, where) as (address, proxy, link, sends):
         proxy.mute(*sides)
         assert sends.send() is SLOW
         (state,) = status_of(address).replicas
@@ -109,13 +99,7 @@ def test_a_lost_network_ends_the_connection_on_both_sides(primary, path, where, 
     """After the time-outs of both sides, the replica is not waited for, and connects again."""
     monkeypatch.setattr(CallServer, "ping_s", 10)
     monkeypatch.setattr(CallServer, "answer_s", 10)
-    with (
-        serving(primary) as address,
-        cutting(address, 0) as proxy,
-        linked(proxy.address, where) as link,
-        sender(address) as sends,
-    ):
-        sends.send_until(OK)
+    with over_a_network(primary, where) as (address, proxy, link, sends):
         proxy.mute(*sides)
         assert sends.send() is SLOW
         wait_until(lambda: not link.state().connected)
