@@ -117,10 +117,11 @@ class ConcurrentConsumption(Consuming):
     async def _send_back_late(self) -> None:
         """Send back the messages that a listener has had for longer than the consume time-out.
 
-        The listener still has those that could not be sent back; the next round tries again.
+        The listener still has those that could not be sent back; the next round tries again. A
+        broadcasting consumer sends nothing back, and its offset must not pass what is not consumed.
         """
         timeout_s = self.config.consume_timeout_min * 60
-        while True:
+        while self.config.message_model is not MessageModel.BROADCASTING:
             await asyncio.sleep(timeout_s)
             oldest = asyncio.get_running_loop().time() - timeout_s
             for began_s, (held, batch) in [*self._running.values()]:

@@ -204,6 +204,20 @@ async def test_a_broadcasting_consumer_holds_all_queues_and_drops_failed_message
 
 
 @simulated
+async def test_the_offset_of_a_broadcasting_consumer_does_not_pass_a_message_that_a_listener_has():
+    """Nothing is sent back to it: a consumer that is killed then must get the message again."""
+    orders, listener = cluster(queues=1, messages=2), Listener(seconds=300)
+    settings = {"message_model": MessageModel.BROADCASTING, "consume_timeout_min": 1}
+    core = consumer(orders, listener, **settings)
+    await core.start()
+    await asyncio.sleep(290)
+    assert committed(orders).get(0, 0) == 0
+    await asyncio.sleep(60)
+    assert committed(orders) == {0: 2}
+    await core.stop()
+
+
+@simulated
 async def test_two_members_share_the_queues_and_a_new_member_is_noticed_at_once():
     orders = cluster(queues=4)
     first, second = consumer(orders, Listener()), consumer(orders, Listener(), "c2")
