@@ -8,6 +8,7 @@ with the end of the log from which they hold, and sent when the log has been sen
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +47,10 @@ def encode_block(**fields: object) -> bytes:
 
 def decode_block(block: bytes) -> Any:
     """Return a block as a `ReplicaBlock`. Raises InvalidInputError (REPLICA_BLOCK)."""
-    data = block[_CRC_BYTES:]
-    try:
+    data = memoryview(block)[_CRC_BYTES:]
+    with suppress(DecodeError):
         if block[:_CRC_BYTES] == crc32(data).to_bytes(_CRC_BYTES, "big"):
             return message_class("pyrocket.v1.ReplicaBlock").FromString(data)
-    except DecodeError:
-        pass
     raise InvalidInputError(
         "a block from the primary was damaged on its way.",
         remedy="Nothing of it was used; the replica connects again by itself.",

@@ -72,8 +72,7 @@ class ConsumerConfig:
         max_reconsume_times: After how many repeated attempts a message becomes a dead letter. -1 is
             the group's setting (16); for orderly consumers, no limit.
         suspend_ms: The pause of an orderly queue before its failed messages are delivered again.
-        consume_timeout_min: Minutes after which a message that a listener still has is sent back,
-            but not by a broadcasting consumer.
+        consume_timeout_min: Minutes until a message that a listener has is sent back (clustering).
         stop_timeout_ms: How long a stop waits for running listeners.
         trace_topic: The topic for the message trace, such as RMQ_SYS_TRACE_TOPIC; "" for no trace.
         missing_topic: "wait" for topics that do not exist yet, or "error".

@@ -231,21 +231,22 @@ class RecordFields:
 
     def check_structure(self) -> None:
         """Check that each record is complete, is at its physical offset, and has valid lengths."""
-        room = self._check_up_to_body()
+        room = self._room
         self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
         self.demand(self.properties_length == room - self.topic_length, _SUM)
 
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
         """Check the structure, and that the records are at these offsets of this queue."""
-        room = self._check_up_to_body()
+        room = self._room
         self._demand_of_index(self.queue_id == queue_id, f"it is not of queue {queue_id}")
         placed = self.queue_offset == queue_offsets
         self._demand_of_index(placed, "its queue offset differs from the index")
         self._check_tail(topic.encode(), room)
         self.demand(self.sys_flag & SYS_DAMAGED == 0, PLACEHOLDER, RESTORE_DAMAGED)
 
-    def _check_up_to_body(self) -> Ints:
-        """Check the records up to the body; return the room for topic and properties, in bytes."""
+    @cached_property
+    def _room(self) -> Ints:
+        """The room for topic and properties, in bytes. Checks what is before it."""
         demand = self._demand_of_index
         demand(self.sizes >= FIXED_BYTES, "the index gives it an impossible size")
         # A sum could wrap around; this difference cannot.

@@ -323,7 +323,7 @@ def _whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, 
             bounds = np.array([*starts, at])
             run = RecordFields(buffer, start, bounds[:-1], np.diff(bounds))
             whole = whole_records(run)
-            good = dense(run.head(whole)) if whole else 0
+            good = dense(run if whole == len(run) else run.head(whole)) if whole else 0
             if good < len(run):
                 raise _no_record(start + starts[good])
             end = at

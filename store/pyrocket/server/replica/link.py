@@ -214,9 +214,9 @@ class PrimaryLink:
     def _take(self, block: Any) -> None:
         """Use one block."""
         follower = self._opened
-        if block.data:
-            follower.receive(block.offset, block.data)
-            self._unflushed += len(block.data)
+        if data := block.data:  # Each access copies it.
+            follower.receive(block.offset, data)
+            self._unflushed += len(data)
         if block.files or block.gone or block.cursors or block.all_files:
             files, cursors = dict(block.files), dict(block.cursors)
             follower.put(SmallFiles(files, [*block.gone], cursors, block.all_files))
@@ -231,8 +231,7 @@ class PrimaryLink:
         """Make the log durable, and tell the primary if that has changed."""
         follower = self._opened
         follower.flush()
-        self._unflushed = 0
-        end = self._durable = follower.durable_end
+        self._unflushed, self._durable = 0, (end := follower.durable_end)
         if end >= self._published:
             self._level_s = time.monotonic()
         if end != self._acknowledged:
