@@ -1,6 +1,6 @@
 """A streaming query from a topic to Parquet, in its own process so that it can be killed.
 
-Usage: streaming_job.py STORE TOPIC FOLDER once|forever
+Usage: streaming_job.py path|namesrv VALUE TOPIC FOLDER once|forever
 """
 
 import sys
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark_pyrocket import configure
 
 
-def main(store, topic, folder, mode):
+def main(target, value, topic, folder, mode):
     configure()
     spark = (
         SparkSession.builder.master("local[2]")
@@ -19,7 +19,8 @@ def main(store, topic, folder, mode):
     )
     messages = (
         spark.readStream.format("pyrocket")
-        .options(path=store, topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=500)
+        .option(target, value)
+        .options(topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=500)
         .schema("queueId INT, queueOffset BIGINT, body STRING")
         .load()
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from crash.seeds import SEED
 from pyrocket import Message, Store
+from support.rocketmq_cluster import rocketmq
 
 JOB = Path(__file__).with_name("streaming_job.py")
 TOPIC = "t"
@@ -26,7 +27,7 @@ AT_ONCE, AT_A_TIME, PAUSE_SECONDS = 800, 5, 0.02
 intervals.
 """
 
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS, KILLS = 300, 5
 
 START_SECONDS = 12
 """The approximate time until a run's first commit; kills in this time affect every step before the
@@ -37,13 +38,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
 class Job:
-    """The query of `streaming_job.py`, on one store and one checkpoint."""
+    """The query of `streaming_job.py`, on one target and one checkpoint."""
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, *target):
+        self._folder, self._target = folder, target
 
     def start(self, mode):
-        command = [sys.executable, JOB, self._folder / "store", TOPIC, self._folder, mode]
+        command = [sys.executable, JOB, *self._target, TOPIC, self._folder, mode]
         log = (self._folder / "job.log").open("ab")
         with log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -122,19 +123,36 @@ def wait_for_moment(job, dice):
     sys.stdout.write(f"killed after {job.batches() - before} commits, {some} were expected\n")
 
 
-# Twenty kills in four parts, each of which can be repeated alone.
-HEAVY = [pytest.param(5, part, id=f"part{part}", marks=pytest.mark.heavy) for part in range(4)]
+@contextmanager
+def at_path(folder):
+    """Yield a store, and the option that reads it."""
+    with Store.open(folder / "store", create=True) as store:
+        yield store, ("path", str(folder / "store"))
 
 
-@pytest.mark.parametrize(("kills", "part"), HEAVY)
-def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, kills, part):
+@contextmanager
+def in_a_cluster(folder):
+    """Yield the store of a broker of a cluster of RocketMQ, and the option that reads it."""
+    with rocketmq(folder / "rocketmq") as made:
+        yield made.brokers[0].store, ("namesrv", ";".join(made.addresses))
+
+
+# Twenty kills of one by path, and a hundred of one that reads a cluster, in parts of five.
+HEAVY = [
+    pytest.param(target, part, id=f"{target.__name__}-{part}", marks=pytest.mark.heavy)
+    for target, parts in ((at_path, 4), (in_a_cluster, 20))
+    for part in range(parts)
+]
+
+
+@pytest.mark.parametrize(("target", "part"), HEAVY)
+def test_a_killed_query_writes_every_message_exactly_once(spark, tmp_path, target, part):
     sys.stdout.write(f"PYROCKET_SEED={SEED}\n")
     dice = random.Random(SEED * 100 + part)
-    job = Job(tmp_path)
-    with Store.open(tmp_path / "store", create=True) as store:
+    with target(tmp_path) as (store, option):
+        job, feed = Job(tmp_path, *option), Feed(store)
         store.topics.create(TOPIC)
-        feed = Feed(store)
-        for _ in range(kills):
+        for _ in range(KILLS):
             process = job.start("forever")
             with feed.running():
                 try:
