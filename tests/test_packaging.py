@@ -97,6 +97,12 @@ def java_settings(tmp_path):
     return f"'JAVA_HOME': '{cache}", {**hidden, "XDG_CACHE_HOME": cache}
 
 
+AT_THE_TOP = {
+    *("CHANGELOG.md", "NOTICE", "README.md", "jars-free-README.md", "pyproject.toml", "setup.py"),
+    *("connector", "examples", "store", "tests"),
+}
+
+
 def test_spark_finds_the_source_after_the_installation_of_a_wheel(python, tmp_path):
     """A clean clone builds both distributions; a pure Python wheel without a jar is enough for
     Spark.
@@ -104,6 +110,7 @@ def test_spark_finds_the_source_after_the_installation_of_a_wheel(python, tmp_pa
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True)
     assert os.readlink(clone / "README.md") == "jars-free-README.md"
+    assert {path.name for path in clone.iterdir() if path.name[0] != "."} == AT_THE_TOP
     # The development environment has setuptools, so none is installed for either distribution.
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", clone]
     done = subprocess.run(build, env=bare_environment(), capture_output=True, text=True)

@@ -137,7 +137,7 @@ def in_a_cluster(folder):
         yield made.brokers[0].store, ("namesrv", ";".join(made.addresses))
 
 
-# Twenty kills of one by path, and a hundred of one that reads a cluster, in parts of five.
+# Twenty kills of a query by path, a hundred of one that reads a cluster; five kills a test.
 HEAVY = [
     pytest.param(target, part, id=f"{target.__name__}-{part}", marks=pytest.mark.heavy)
     for target, parts in ((at_path, 4), (in_a_cluster, 20))
