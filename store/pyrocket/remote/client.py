@@ -110,10 +110,9 @@ class Client:
             channel = connection.greeted(self.timeouts.connect, waits=self._waits)
             replies = channel.unary_stream(method)(sent, metadata=connection.metadata)
             yield from replies
-        except grpc.RpcError as error:
+        except (grpc.RpcError, TransportError) as error:
             failure = self._error(name, error)
-            if _may_repeat(error):
-                connection.try_next(channel)
+            self._moved(channel, error)
             raise failure from None
         finally:
             if replies is not None:
@@ -138,24 +137,26 @@ class Client:
             except (grpc.RpcError, TransportError) as error:
                 if failure is None or not isinstance(error, TransportError):
                     failure = self._error(name, error)
-                silent = _is_silent(error)
-                repeats = _may_repeat(error) or (silent and name not in ONCE)
+                repeats = _may_repeat(error) or (_is_silent(error) and name not in ONCE)
                 if repeats and not self.connection.was_greeted:
                     mismatch = tls_mismatch(error, self.connection.place, self.connection.address)
                     repeats, failure = mismatch is None, mismatch or failure
-                moved = (repeats or silent) and self.connection.try_next(channel, silent=silent)
+                moved = self._moved(channel, error)
                 if not repeats or not (moved or pauses.wait()):
                     raise failure from None
+
+    def _moved(self, channel: Any, error: Any) -> bool:
+        """After a call has failed, switch to another address or channel if that may help."""
+        silent = _is_silent(error)
+        return (silent or _may_repeat(error)) and self.connection.try_next(channel, silent=silent)
 
     def _error(self, name: str, error: Any) -> PyrocketError:
         if isinstance(error, PyrocketError):
             return error
-        address = self.connection.address
-        if (carried := carried_error(error, address)) is not None:
+        if (carried := carried_error(error, self.connection.address)) is not None:
             return carried
-        dates = self.connection.date_remedy(error)
-        place, is_safe = self.connection.place, name not in ONCE
-        return unreachable(place, name, error, repeat_is_safe=is_safe, dates=dates)
+        dates, place = self.connection.date_remedy(error), self.connection.place
+        return unreachable(place, name, error, repeat_is_safe=name not in ONCE, dates=dates)
 
 
 class _Blocks:
@@ -186,9 +187,7 @@ class _Blocks:
 
 def _is_silent(error: Any) -> bool:
     """Whether a call, or the first call of its channel, got no answer within its time."""
-    if isinstance(error, TransportError):
-        return True
-    return is_silent(error) and carried_error(error, "") is None
+    return isinstance(error, TransportError) or (is_silent(error) and not carried_error(error, ""))
 
 
 def _may_repeat(error: Any) -> bool:

@@ -50,6 +50,23 @@ def test_a_call_that_must_not_be_repeated_fails_and_the_next_call_succeeds(proxy
     assert time.monotonic() - began < 1
 
 
+def test_a_stream_finds_the_new_address_of_its_broker(tmp_path):
+    path, known = tmp_path / "store", [""]
+    with served(Store.open(path, create=True)) as address:
+        times = Timeouts(connect=0.2, total=20)
+        client = Client(Connection(address, find=lambda: known[0]), times)
+        client.call("Topics")
+    for _ in range(2):  # The second stream waits for the broker at its previous address.
+        with pytest.raises(TransportError):
+            next(client.stream("Watch"))
+    with served(Store.open(path)) as known[0]:
+        with pytest.raises(TransportError):
+            next(client.stream("Watch"))
+        assert next(client.stream("Watch"))
+        assert client.connection.address == known[0]
+        client.close()
+
+
 def test_a_new_client_does_not_share_a_silent_connection(proxy, client):
     proxy.silence()
     other, began = Client(Connection(proxy.address)), time.monotonic()

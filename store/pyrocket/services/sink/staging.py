@@ -76,9 +76,10 @@ class StagingArea:
         """Return the descriptor of a staged file, which is created or reused if it is missing."""
         path = self.path(name)
         while True:
-            io.make_directory(path.parent)
             with suppress(FileNotFoundError):  # Another process deleted the empty folder.
+                io.make_directory(path.parent)
                 return io.open_file(path, os.O_RDWR) if path.exists() else self._open_new(path)
+            self.root.stat()  # Fails if it is not only that folder that is missing.
 
     def _open_new(self, path: Path) -> int:
         if self._reuse(path):

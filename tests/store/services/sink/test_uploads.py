@@ -1,5 +1,6 @@
 """Uploads interrupted at any point continue after the last acknowledged block."""
 
+import os
 from itertools import product
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 from pyrocket import SinkBatch, Store
 from pyrocket.base.clock import system_clock
 from pyrocket.base.config import StoreConfig
+from pyrocket.disk import io
 from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
 from pyrocket.errors import SinkError
 from pyrocket.formats.send_columns import check_send_batch
@@ -42,6 +44,40 @@ def test_a_name_outside_the_folder_of_a_batch_is_invalid(area):
     for name in ("", "x", "x/", "/x", "../x", "./x", "x/..", "x/.", "x/y/z", "x/\0"):
         with pytest.raises(ValueError, match="is not a staged file"):
             area.path(name)
+
+
+def test_a_folder_that_another_process_deletes_at_any_step_is_created_again(area, monkeypatch):
+    make, deleted = io._share_with_group, []
+
+    def deleting(made, parent):
+        if parent == area.root and len(deleted) < 3:
+            area.path(NAME).parent.rmdir()
+            deleted.append(parent)
+        make(made, parent)
+
+    monkeypatch.setattr(io, "_share_with_group", deleting)
+    opened, opens = io.open_folder, []
+
+    def losing(path):
+        if path == area.path(NAME).parent and len(opens) < 2:
+            path.rmdir()
+            opens.append(path)
+        return opened(path)
+
+    monkeypatch.setattr(io, "open_folder", losing)
+    os.close(area.open(NAME))
+    assert area.path(NAME).exists()
+    assert len(deleted) == 3
+    assert len(opens) == 2
+
+
+def test_a_store_whose_folder_cannot_be_created_is_an_error(area, monkeypatch):
+    def making(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(io, "make_directory", making)
+    with pytest.raises(FileNotFoundError):
+        area.open(NAME)
 
 
 def test_an_upload_continues_in_another_process_after_each_block(area):
