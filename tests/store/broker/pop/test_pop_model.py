@@ -19,6 +19,6 @@ def test_random_schedules_agree_with_the_model(open_store, clock, chunk):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("chunk", range(50))
+@pytest.mark.parametrize("chunk", range(500))
 def test_thousands_of_schedules_agree_with_the_model(open_store, clock, chunk):
-    play(open_store, clock, 10_000 + chunk * 100, 100, 80)
+    play(open_store, clock, 10_000 + chunk * 10, 10, 80)
