@@ -24,7 +24,7 @@ class CuttingProxy:
         self._target, self._every, self._within = (host, int(port)), every, within
         self._lock, self._replies, self.cuts = threading.Lock(), 0, 0
         self._silenced, self._closed = threading.Event(), threading.Event()
-        self._muted = ()
+        self._muted, self._open = (), set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -33,6 +33,12 @@ class CuttingProxy:
         """Stop forwarding on all present connections, which stay open, as behind a lost route."""
         self._silenced.set()
         self._silenced = threading.Event()
+
+    def cut(self):
+        """Close all present connections."""
+        for connection in [*self._open]:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def mute(self, *sides):
         """Hold back what these sides ("client", "broker") send on all connections, until the next
@@ -54,6 +60,7 @@ class CuttingProxy:
     def _forward(self, client):
         with suppress(OSError), client, socket.create_connection(self._target) as broker:
             asked, silenced = False, self._silenced
+            self._open.add(client)
             while True:
                 sides = {"client": client, "broker": broker}
                 muted = self._muted

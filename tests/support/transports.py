@@ -15,7 +15,7 @@ from pyrocket.disk.lock import WriteLock
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import Registration
 from pyspark_pyrocket.options.endpoint import Endpoint
-from pyspark_pyrocket.transport import cluster
+from pyspark_pyrocket.transport import cluster, namesrv
 from pyspark_pyrocket.transport import endpoint as broker_targets
 from pyspark_pyrocket.transport.cluster import ClusterTarget
 from pyspark_pyrocket.transport.endpoint import EndpointTarget
@@ -204,4 +204,6 @@ def disconnect():
         EndpointTarget(known, broker=name).close_source()
     for _, known in [*cluster._directories]:
         ClusterTarget(known).close_source()
+    for _, known in [*namesrv._clusters]:
+        NamesrvTarget(known).close_source()
     cluster._kinds.clear()

@@ -91,11 +91,7 @@ def read_credentials(
         secret_key = _content(names[1], secret_key_file).decode().strip()
     trusted = _content(names[0], ca) if ca else None
     return Credentials(
-        tls=tls,
-        ca=trusted,
-        access_key=access_key,
-        secret_key=secret_key,
-        server_name=server_name,
+        tls=tls, ca=trusted, access_key=access_key, secret_key=secret_key, server_name=server_name
     )
 
 

@@ -54,6 +54,7 @@ class Place:
             cannot be reached from here, separated by commas.
         broker: The name of the broker, of those that the name servers know.
         ca: PEM file with the trusted CA certificates.
+        server_name: The name in the certificates of the servers, if it is not their host.
         secret_key_file: File with the secret.
     """
 
@@ -64,6 +65,7 @@ class Place:
     broker: str = ""
     tls: bool = False
     ca: str = ""
+    server_name: str = ""
     access_key: str = ""
     secret_key: str = field(default="", repr=False)
     secret_key_file: str = ""
@@ -149,6 +151,7 @@ ENVIRONMENT = {
     "broker": "PYROCKET_BROKER",
     "tls": "PYROCKET_TLS",
     "ca": "PYROCKET_CA",
+    "server_name": "PYROCKET_SERVER_NAME",
     "access_key": "PYROCKET_ACCESS_KEY",
     "secret_key": "PYROCKET_SECRET_KEY",
     "secret_key_file": "PYROCKET_SECRET_KEY_FILE",
@@ -158,11 +161,8 @@ ENVIRONMENT = {
 
 def environment() -> dict[str, Any]:
     """Return the fields of `Place` that the environment sets."""
-    settings: dict[str, Any] = {
-        name: os.environ[variable]
-        for name, variable in ENVIRONMENT.items()
-        if os.environ.get(variable)
-    }
+    given = {name: os.environ.get(variable) for name, variable in ENVIRONMENT.items()}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value}
     if "tls" in settings:
         settings["tls"] = settings["tls"].lower() in ("1", "true", "yes")
     return settings
@@ -423,6 +423,7 @@ def credentials_of(place: Place) -> "Credentials":
     return read_credentials(
         tls=place.tls or bool(place.ca),
         ca=place.ca,
+        server_name=place.server_name,
         access_key=place.access_key,
         secret_key=place.secret_key,
         secret_key_file=place.secret_key_file,

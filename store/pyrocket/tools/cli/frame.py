@@ -162,6 +162,7 @@ def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
 _FLAGS = {
     "endpoint.ca": "--ca",
     "endpoint.tls": "--tls",
+    "endpoint.serverName": "--server-name",
     "accessKey": "--access-key",
     "secretKey": "--secret-key-file",
     "namesrv": "--namesrv",

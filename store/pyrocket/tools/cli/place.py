@@ -161,10 +161,18 @@ _FLAGS = (
     click.option(
         "--ca", metavar="FILE", help="PEM file with trusted CA certificates; implies TLS."
     ),
+    click.option(
+        "--server-name", metavar="NAME", help="The name in certificates, if it is not the host."
+    ),
     click.option("--access-key", metavar="USER", help="The user at the broker."),
     click.option("--secret-key-file", metavar="FILE", help="File with the user's secret."),
     click.option("--config", metavar="FILE", help="TOML file with these settings."),
 )
+
+
+def _given_place(given: Mapping[str, Any], config: str | None) -> GivenPlace:
+    options = {name: given[name] for name in ENVIRONMENT if given.get(name)}
+    return GivenPlace(options, config)
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,11 +180,8 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*, config: str | None, **given: Any) -> Any:
-        options = {
-            name: given.pop(name) for name in ENVIRONMENT if name in given and name != "secret_key"
-        }
-        named = {name: value for name, value in options.items() if value not in (None, False)}
-        return command(place=GivenPlace(named, config), **given)
+        own = {name: value for name, value in given.items() if name not in ENVIRONMENT}
+        return command(place=_given_place(given, config), **own)
 
     wrapped: Callable[..., Any] = run
     for option in reversed(_FLAGS):
@@ -190,13 +195,9 @@ def _completing(
     """Return a function that completes names of the store that the command line names."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-        given = {
-            name: value
-            for name in ENVIRONMENT
-            if (value := context.params.get(name)) not in (None, False)
-        }
+        place = _given_place(context.params, context.params.get("config"))
         try:
-            known = names(GivenPlace(given, context.params.get("config")).target())
+            known = names(place.target())
             return [name for name in known if name.startswith(incomplete)]
         except (PyrocketError, click.ClickException, OSError):
             return []  # Without a store there is nothing to complete.
