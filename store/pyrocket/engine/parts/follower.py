@@ -151,9 +151,9 @@ class Follower(Writer):
             )
         start, data = offset - len(self._rest), self._rest + data
         dense = OffsetContinuity(self.dispatcher.first_offset, self._reached).check
-        size, runs = _whole(self._log, dense, start, data)
-        if size:
-            with self.exclusive():
+        with self.exclusive():  # The queues end with the log, also if a process was killed before.
+            size, runs = _whole(self._log, dense, start, data)
+            if size:
                 self.room.check_fits(size)
                 self._mark_in_use()
                 self._appender.append_raw(start, memoryview(data)[:size], runs)
