@@ -205,6 +205,32 @@ class Broker(Program):
         return self.peer.ask("commit", broker=BROKER, **asked)
 
 
+class NameServer:
+    """A name server of its own process, which keeps its port when it is killed and started."""
+
+    def __init__(self, classes, folder, jvm=()):
+        self.classes, self.folder, self.jvm = classes, folder, jvm
+        self.port, self._starts = free_ports(), 0
+        self.start()
+
+    def start(self):
+        self._starts += 1
+        home = self.folder / f"names{self._starts}"
+        config = home.with_suffix(".conf")
+        config.write_text(f"listenPort={self.port}\n")
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        self.program = Program(self.classes, home, main, "-c", config, jvm=self.jvm)
+        deadline = time.monotonic() + START_SECONDS
+        while not self.program.said("boot success"):
+            assert time.monotonic() < deadline, "the name server did not start in time"
+            time.sleep(0.05)
+        self.is_alive = True
+
+    def kill(self):
+        self.is_alive = False
+        self.program.kill()
+
+
 class Peer(Program):
     """The name server and the client, shared by all tests of a version."""
 

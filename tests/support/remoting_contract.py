@@ -120,9 +120,9 @@ class Client:
         self.names.close()
 
 
-def eventually(get):
+def eventually(get, seconds=LATER_S):
     """Return the first true result of `get`, which is called until then."""
-    end = time.monotonic() + LATER_S
+    end = time.monotonic() + seconds
     while not (found := get()):
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.05)

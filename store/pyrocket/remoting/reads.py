@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pyrocket.base.clock import Pauses
-from pyrocket.errors import PyrocketError, TransportError
+from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_slice import RecordSlice
@@ -88,12 +88,15 @@ def read_anywhere(
             pool = cluster.pool(broker, seconds, reads=True)
             yield from read_range(pool, left, settings, where=where, tally=tally)
             cluster.read_at(broker, pool.suggested_id)
-        except TransportError as error:
+        except (TransportError, TopicNotFoundError) as error:
             cluster.lost(broker, reads=True)
             at_slave = pool is not None and pool.broker_id
             is_final = error.code != TransportError.default_code and not at_slave
             if tally.entries == before and (is_final or not pauses.wait()):
-                raise
+                if isinstance(error, TransportError) or not at_slave:
+                    raise
+                remedy = "A slave copies the topics of its master every ten seconds: see its log."
+                raise TransportError(error.message, remedy=remedy, repeat_is_safe=True) from None
         if tally.entries > before:
             left = replace(left, start=left.start + tally.entries - before)
             pauses = Pauses(seconds, last=LAST_PAUSE_S)

@@ -236,8 +236,7 @@ messages_of_key = CallKind(
     12,
     "the messages of a key of the topic {topic!r}",
     lambda answer: bytes(answer.body),
-    f"topic key beginTimestamp=0 endTimestamp={2**63 - 1} maxNum={MOST_FOUND}"
-    " _UNIQUE_KEY_QUERY=false",
+    f"topic key beginTimestamp=0 endTimestamp={2**63 - 1} maxNum={MOST_FOUND}",
     also=[ResponseCode.QUERY_NOT_FOUND],
 )
 """The newest MOST_FOUND messages with a key or a unique id, as records.

@@ -53,12 +53,12 @@ class BrokerOfRocketMQ(RocketMQSource):
         yield from part.to_batches()
 
     def _topic_rows(self, names: Collection[str]) -> Iterator[ViewRow]:
-        """Return the rows of topics, by default all; those that the user may not see are left out.
+        """Return the rows of topics, by default of all that the user may see.
 
         Sizes and the times of first messages are unknown: they would cost pulls for each queue.
         """
         configs = self._configs(names) if names else self.topics()
-        refusals = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION
+        refusals = () if names else (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
         answers = self._ask([topic_offsets(topic, also=refusals) for topic in configs])
         rows = zip(configs.values(), answers, strict=True)
         return (_topic_row(config, queues) for config, queues in rows if queues is not None)

@@ -12,6 +12,7 @@ from pyrocket.formats.record_slice import decode_slices
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from support.rocketmq_cluster import rocketmq
+from support.rocketmq_server import Fault, RefusedError
 from support.shares import share
 from support.stores import batch
 from support.transports import namesrv_target
@@ -98,6 +99,19 @@ def test_a_slave_that_is_behind_is_awaited(made, master, slave):
     assert 1800 <= tally.entries <= 1900
     slave.hidden = 0
     assert bodies(one.slices([QueueRange(queue, 1900, 2000)])) == BODIES[1900:]
+
+
+def test_a_slave_that_does_not_have_the_topic_yet_is_awaited(made, master, slave):
+    target = namesrv_target(made, "t", timeout_ms=1500)
+    one = target.open_source().by_broker()["broker-a"]
+    ranges = [QueueRange(next(iter(one.bounds(["t"]))), 0, 2000)]
+    master.kill()
+    lacking = RefusedError(17, "topic[t] not exist")
+    slave.faults.append(Fault(lacking, 11, 2))
+    assert bodies(one.slices(ranges)) == BODIES
+    slave.faults.append(Fault(lacking, 11, 10**6))
+    with pytest.raises(TransportError, match=r"slave 1 of the broker broker-a.*copies the topics"):
+        bodies(one.slices(ranges))
 
 
 def test_a_suggested_slave_that_is_behind_is_left_for_the_master(made, master, slave):

@@ -171,8 +171,7 @@ _FLAGS = (
 
 
 def _given_place(given: Mapping[str, Any], config: str | None) -> GivenPlace:
-    options = {name: given[name] for name in ENVIRONMENT if given.get(name)}
-    return GivenPlace(options, config)
+    return GivenPlace({name: given[name] for name in ENVIRONMENT if given.get(name)}, config)
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:

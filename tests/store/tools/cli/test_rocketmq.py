@@ -7,6 +7,7 @@ from pyrocket import Message
 from pyrocket.formats.message_keys import offset_message_id
 from support.commands import document, run
 from support.rocketmq_cluster import rocketmq
+from support.rocketmq_server import Fault, RefusedError
 
 
 @pytest.fixture(scope="module", params=["4.9", "5.5"])
@@ -54,6 +55,17 @@ def test_topics_are_listed_and_shown(asked):
     assert all(each["lastStoreTimestamp"] for each in shown["queues"])
     error = asked("topic", "show", "tt", *A, status=2)["error"]
     assert (error["code"], "'t'" in error["remedy"]) == ("TOPIC_NOT_FOUND", True)
+
+
+def test_a_topic_without_a_right_is_not_listed_and_not_shown(asked, made):
+    fault = Fault(RefusedError(16, "User:ana is not allowed"), 202, 10**6)
+    made.brokers[0].faults.append(fault)
+    try:
+        assert asked("topic", "list", *A)["topics"] == []
+        error = asked("topic", "show", "t", *A, status=2)["error"]
+        assert (error["code"], "'t'" in error["message"]) == ("PERMISSION_DENIED", True)
+    finally:
+        made.brokers[0].faults.remove(fault)
 
 
 def test_routes_and_brokers_are_shown(asked, made):
