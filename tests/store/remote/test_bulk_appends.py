@@ -161,7 +161,7 @@ def test_a_full_append_queue_rejects_at_once_and_the_client_retries(place, monke
     assert sink.append(batch, topic="orders").rows == 1
     refused[:] = []
     with pytest.raises(BrokerBusyError, match="are waiting"):
-        sink.client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
+        sink.client.within(0.5).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
 def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
@@ -189,8 +189,6 @@ def test_the_client_enforces_the_limits_of_the_broker(tmp_path):
         many = pa.record_batch({"body": [b"x" * 1000] * 3000})
         assert sink.append(many, topic="orders").rows == 3000
         client.close()
-
-        sink.client.within(0.04).call("Append", topics={"orders": 4}, records=[block_of(record())])
 
 
 def append_on(sink, messages):
