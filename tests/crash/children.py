@@ -254,12 +254,13 @@ def read_forever(path, result, seed):
     Path(result).write_text(f"{rows} {losses}")
 
 
-def follow_until_step(primary, path, until, step, half, trace):
-    """Take over the log of a primary and its small files, and die before a step."""
+def follow_until_step(primary, path, until, step, half, trace, files=True):
+    """Take over the log of a primary, and with `files` its small files; die before a step."""
     follower = opened(Path(path))
     die_at_step(step, half, trace)
     pass_on(Path(primary), follower, 3000, until)
-    pass_files(Path(primary), follower)
+    if files:
+        pass_files(Path(primary), follower)
     os._exit(0)
 
 

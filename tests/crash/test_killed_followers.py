@@ -1,6 +1,7 @@
 """A follower, or a promotion, dies at each single step; the next one continues or completes it."""
 
 import shutil
+from itertools import chain
 
 import pytest
 from crash.children import cut_until_step, follow_until_step, promote_until_step
@@ -19,7 +20,8 @@ from support.replicas import (
     replica_of,
 )
 from support.shares import FEW_STEPS
-from support.stores import SMALL, batch, bodies, message, reboot
+from support.sinks import publish
+from support.stores import SMALL, batch, bodies, message, numbered, reboot
 
 pytestmark = [pytest.mark.crash, pytest.mark.usefixtures("quick_disk")]
 
@@ -102,6 +104,43 @@ def test_a_follower_that_dies_while_it_cuts_a_tail_loses_nothing_else(
             if status == 0:
                 break
         assert status == 0
+
+
+@pytest.mark.parametrize("every", [5, FEW_STEPS[-1]])
+def test_a_part_of_a_batch_is_cut_off_wherever_the_follower_has_died(
+    nursery, path, tmp_path, every
+):
+    """A promotion cuts off an exactly-once batch that has arrived only in part."""
+    empty, rows, counts = tmp_path / "empty", numbered(30, 700), set()
+    follower = replica_of(path, empty)
+    pass_files(path, follower)
+    follower.close(clean=True)
+    with Store.open(path, config=SMALL) as primary:
+        start = published(path)
+        publish(primary, 0, rows)
+        until = (start + published(path)) // 2
+    for step in range(0, 400, every):
+        where = shutil.copytree(empty, tmp_path / f"replica{step}")
+        status = nursery.run(
+            follow_until_step,
+            primary=path,
+            path=where,
+            until=until,
+            step=step,
+            half=False,
+            trace=tmp_path / f"trace{step}",
+            files=False,
+        )
+        counts.add(published(where))
+        promote(where)
+        with Store.open(where) as store:
+            assert not any(bodies(store).values()), step
+            publish(store, 0, rows)
+            assert sorted(chain.from_iterable(bodies(store).values())) == sorted(rows)
+        if status == 0:
+            break
+    assert status == 0
+    assert len(counts) > 2
 
 
 @pytest.mark.parametrize("every", FEW_STEPS)

@@ -279,15 +279,14 @@ class Follower(Writer):
             io.unlink(layout.queue_ends)  # It would report the tail as lost.
             self.page.invalidate(lock_identity(layout.lock))
             self._log.truncate(offset, end)
-        _log.warning(
-            "%s: the log from %d to %d was cut off; it is saved in %s",
-            *(layout.root, offset, end, target),
-        )
+        text = "%s: the log from %d to %d was cut off; it is saved in %s"
+        _log.warning(text, layout.root, offset, end, target)
         self.close(clean=False)
 
     def torn_batch(self) -> int | None:
         """Return the log offset of the exactly-once batch that has arrived only in part, if any."""
-        return torn_batch(self._log, self._queues, self.page[PUBLISHED])
+        with self._locked(self._timeout_ms):  # The queues end with the log: see `receive`.
+            return torn_batch(self._log, self._queues, self.page[PUBLISHED])
 
     def promote(self) -> Role:
         """Make the replica a store of its own with the next term; then close this follower.
