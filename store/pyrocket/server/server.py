@@ -22,7 +22,7 @@ from pyrocket.server.incoming import COPIES, CallOrigin, Incoming
 from pyrocket.server.messaging.caller import host_of_peer, parse_host
 from pyrocket.server.messaging.service import MessagingService
 from pyrocket.server.service import BulkService, Call, call_of
-from pyrocket.server.version_feed import INTERVAL_S, VersionFeed
+from pyrocket.server.version_feed import VersionFeed
 from pyrocket.store import call_on_change
 from pyrocket.values.source import Version
 from pyrocket.wire.channel import SERVICE
@@ -32,8 +32,8 @@ from pyrocket.wire.messages import put
 _FILES_S = 1
 """How often a replica is sent small files that have changed."""
 
-_SYNC_S = 0.0005
-"""Minimum time between two blocks for a replica that sends wait for."""
+_SYNC_S, _ASYNC_S = 0.0005, 0.05
+"""Minimum times between two blocks for a replica: one that sends wait for, and another one."""
 
 
 class Server(CallServer):
@@ -45,7 +45,7 @@ class Server(CallServer):
         super().__init__(gate or Gate(), settings)
         self._broker, self._listens = broker, False
         self._feed = VersionFeed(broker.version)
-        interval_s = _SYNC_S if broker.confirmations.state else INTERVAL_S
+        interval_s = _SYNC_S if broker.confirmations.state else _ASYNC_S
         self._log = VersionFeed(self._log_version, interval_s)
         broker.replicas.changed = self._log.changed
         for feed in (self._feed, self._log):
