@@ -117,14 +117,31 @@ def consuming(servers):
         yield seen
 
 
+def records(path):
+    """Return the messages of a store: number, queue, offset, and when it was stored.
+
+    A send that is repeated after a lost reply stores its number twice.
+    """
+    with Store.open(path, read_only=True) as store:
+        return {
+            (int(one.body), queue_id, one.queue_offset, one.store_timestamp)
+            for queue_id, has in store.offsets("t").items()
+            for one in store.messages("t", queue_id, has.minimum, has.maximum)
+        }
+
+
+COLUMNS = "body STRING, queueId INT, queueOffset LONG, storeTimestamp TIMESTAMP"
+RECORD = ("CAST(body AS INT)", "queueId", "queueOffset", "unix_millis(storeTimestamp)")
+
+
 class Query:
-    """A query that collects numbers by micro-batch; a micro-batch that is repeated counts once."""
+    """A query that collects messages by micro-batch; a micro-batch that is repeated counts once."""
 
     def __init__(self, spark, servers, checkpoint):
         self._batches = {}
         rows = (
             spark.readStream.format("pyrocket")
-            .schema("body STRING")
+            .schema(COLUMNS)
             .options(
                 **{"endpoint": servers, "endpoint.timeout": "120s", "onDataLoss": "skip"},
                 topic="t",
@@ -135,13 +152,14 @@ class Query:
         self._query = writer.option("checkpointLocation", str(checkpoint)).start()
 
     def _take(self, rows, number):
-        self._batches[number] = [int(row.body) for row in rows.collect()]
+        self._batches[number] = [tuple(row) for row in rows.selectExpr(*RECORD).collect()]
 
     def has_begun(self):
         return bool(self._batches)
 
-    def numbers(self):
-        return Counter(number for batch in self._batches.values() for number in batch)
+    def records(self):
+        """Return how often each message was read, as `records` describes it."""
+        return Counter(record for batch in self._batches.values() for record in batch)
 
     def check(self):
         assert self._query.isActive, self._query.exception()
@@ -177,16 +195,16 @@ def run(tmp_path, rounds, spark=None):
         wait_for(lambda: seen.keys() >= {*senders.acknowledged})
         if query:
             query.end()
-        final = stored(duo.paths[0])
+        final, whole = stored(duo.paths[0]), records(duo.paths[0])
     sys.stdout.write(f"{rounds} rounds: {len(senders.acknowledged)} acknowledged\n")
     assert {*senders.acknowledged} <= final
     assert final <= seen.keys(), "the group skips nothing"
     assert verify(duo.paths[0]).ok
     if query:
-        numbers = query.numbers()
-        assert final - numbers.keys() == set(), "the query skips nothing"
-        assert {numbers[number] for number in final} == {1}
-        sys.stdout.write(f"{len(numbers.keys() - final)} read before they were lost\n")
+        read = query.records()
+        assert whole - read.keys() == set(), "the query skips nothing"
+        assert {*read.values()} == {1}
+        sys.stdout.write(f"{len(read.keys() - whole)} read before they were lost\n")
 
 
 @pytest.mark.heavy
