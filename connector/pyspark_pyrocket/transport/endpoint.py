@@ -164,7 +164,7 @@ class EndpointTarget:
         total = self.endpoint.timeout_ms / 1000
         first = self.endpoint.patience(waits=self.waits or bool(self.store_id))
         credentials = self.endpoint.credentials()
-        find = self._present_address if self.name_servers else lambda: ""
+        find = self._present_address if self.name_servers else None
         connection = Connection(self.endpoint.addresses, credentials, self.broker, find)
         client = Client(connection, Timeouts(total=total, first=first))
         return EndpointSource(self.endpoint, client, VersionWatch(client), self.broker)

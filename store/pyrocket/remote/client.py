@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type
 
 import grpc
 
-from pyrocket.base.clock import Pauses
+from pyrocket.base.clock import LAST_S, Pauses
 from pyrocket.errors import BrokerBusyError, PyrocketError, TransportError
 from pyrocket.remote.connection import Connection, is_distrusted, is_silent, unreachable
 from pyrocket.wire.channel import ONCE, SERVICE, method_of
@@ -58,8 +58,9 @@ class Client:
         return replace(self, timeouts=replace(self.timeouts, total=seconds))
 
     def pauses(self) -> Pauses:
-        """Return the pauses of a call that starts now."""
-        return Pauses(self.timeouts.total if self._waits else self.timeouts.first)
+        """Return the pauses of a call that starts now; short ones for a broker that may move."""
+        seconds = self.timeouts.total if self._waits else self.timeouts.first
+        return Pauses(seconds, last=0.5 if self.connection.find else LAST_S)
 
     @property
     def _waits(self) -> bool:

@@ -78,14 +78,14 @@ class Connection:
         addresses: str | Sequence[str],
         credentials: Credentials = Credentials(),  # noqa: B008 - it cannot be changed
         name: str = "",
-        find: Callable[[], str] = lambda: "",
+        find: Callable[[], str] | None = None,
     ) -> None:
         """`name` is the name of the broker, if it is known, for errors.
 
         `find` returns the broker's present address, or an empty string; it is asked when a channel
         has failed: a promoted replica has another address than its primary had.
         """
-        self._find = find
+        self.find = find
         self._addresses = [addresses] if isinstance(addresses, str) else [*addresses]
         self._credentials, self._name = credentials, name
         self._lock = threading.RLock()
@@ -127,14 +127,14 @@ class Connection:
         """Return the channel; make the first call on it if that has not been made.
 
         With `waits` and a single address, the first call waits until the broker can be reached.
-        With several addresses, the caller tries the next address instead.
+        If there may be another address, the caller tries that one instead.
 
         Raises grpc.RpcError, TransportError, UnsupportedError, StoreNotSharedError.
         """
         with self._lock:
             channel = self.channel
             if not self._greeted:
-                self._greet(channel, seconds, waits=waits and len(self._addresses) == 1)
+                self._greet(channel, seconds, waits and not self.find and len(self._addresses) == 1)
                 self._greeted = self.was_greeted = True
             return channel
 
@@ -144,7 +144,7 @@ class Connection:
         With `silent`, a single address gets a new channel, too; otherwise its channel reconnects.
         Returns False after the last address: then the first address is next.
         """
-        present = self._find()
+        present = self.find() if self.find else ""
         with self._lock:
             if failed is not self._channel:
                 return False
@@ -165,7 +165,7 @@ class Connection:
         if channel is not None and self._pid == os.getpid():
             channel.close()
 
-    def _greet(self, channel: Any, seconds: float, *, waits: bool) -> None:
+    def _greet(self, channel: Any, seconds: float, waits: bool) -> None:
         method, request, reply = method_of("Hello")
         sent = request(release=RELEASE, protocol=PROTOCOL).SerializeToString()
         try:
