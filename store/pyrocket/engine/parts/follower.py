@@ -246,10 +246,8 @@ class Follower(Writer):
 
     def _records(self, start: int) -> list[int]:
         """Return the log offsets of the records of the file that begins at `start`."""
-        end = min(self.page[PUBLISHED], self._log.file_end(start))
-        return [
-            at for run in walk(self._log, start, end) for at in (run.starts + run.base).tolist()
-        ]
+        runs = walk(self._log, start, min(self.page[PUBLISHED], self._log.file_end(start)))
+        return [at for run in runs for at in (run.starts + run.base).tolist()]
 
     def cut_what(self, lacks: Callable[[LogMark], bool]) -> None:
         """Cut off the records from the first one on that the primary `lacks`; see `cut`."""
@@ -279,8 +277,10 @@ class Follower(Writer):
             io.unlink(layout.queue_ends)  # It would report the tail as lost.
             self.page.invalidate(lock_identity(layout.lock))
             self._log.truncate(offset, end)
-        text = "%s: the log from %d to %d was cut off; it is saved in %s"
-        _log.warning(text, layout.root, offset, end, target)
+        _log.warning(
+            "%s: the log from %d to %d was cut off; it is saved in %s",
+            *(layout.root, offset, end, target),
+        )
         self.close(clean=False)
 
     def torn_batch(self) -> int | None:
