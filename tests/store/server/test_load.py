@@ -164,7 +164,7 @@ def metric(found, name):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for the memory of a process")
 def test_memory_stays_within_the_limits(tmp_path):
     """Twenty clients that stopped reading hold one block each, while others append and read."""
-    bound = 128
+    bound = 64
     arguments = ["--metrics", "127.0.0.1:0", "--total-bytes", f"{bound}MiB"]
     with running(tmp_path / "store", *arguments) as (process, found):
         client = Client(Connection(found.listen[0]))
