@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import time
 
 import grpc
@@ -56,7 +57,7 @@ def test_a_stream_finds_the_new_address_of_its_broker(tmp_path):
         times = Timeouts(connect=0.2, total=20)
         client = Client(Connection(address, find=lambda: known[0]), times)
         client.call("Topics")
-    for _ in range(2):  # The second stream waits for the broker at its previous address.
+    for _ in range(2):  # The name servers do not know the broker for a while.
         with pytest.raises(TransportError):
             next(client.stream("Watch"))
     with served(Store.open(path)) as known[0]:
@@ -64,6 +65,17 @@ def test_a_stream_finds_the_new_address_of_its_broker(tmp_path):
             next(client.stream("Watch"))
         assert next(client.stream("Watch"))
         assert client.connection.address == known[0]
+        client.close()
+
+
+def test_a_stream_leaves_an_address_that_does_not_answer(tmp_path):
+    store = Store.open(tmp_path / "store", create=True)
+    with socket.create_server(("127.0.0.1", 0)) as silent, served(store) as address:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = Client(Connection(place, find=lambda: address), Timeouts(connect=0.2, total=20))
+        with pytest.raises(TransportError, match="DEADLINE_EXCEEDED"):
+            next(client.stream("Watch"))
+        assert next(client.stream("Watch"))
         client.close()
 
 

@@ -231,7 +231,8 @@ class PrimaryLink:
         """Make the log durable, and tell the primary if that has changed."""
         follower = self._opened
         follower.flush()
-        self._unflushed, self._durable = 0, (end := follower.durable_end)
+        self._unflushed = 0
+        end = self._durable = follower.durable_end
         if end >= self._published:
             self._level_s = time.monotonic()
         if end != self._acknowledged:

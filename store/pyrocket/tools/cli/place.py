@@ -196,8 +196,7 @@ def _completing(
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         place = _given_place(context.params, context.params.get("config"))
         try:
-            known = names(place.target())
-            return [name for name in known if name.startswith(incomplete)]
+            return [name for name in names(place.target()) if name.startswith(incomplete)]
         except (PyrocketError, click.ClickException, OSError):
             return []  # Without a store there is nothing to complete.
 

@@ -318,8 +318,8 @@ def at(
     """Return a connection to a broker, to be passed instead of a store; close it at the end.
 
     With name servers, `broker` names one of their brokers. Omitted arguments are read from the
-    environment: PYROCKET_ENDPOINT, PYROCKET_BROKER, PYROCKET_TLS, PYROCKET_CA, PYROCKET_ACCESS_KEY,
-    PYROCKET_SECRET_KEY, PYROCKET_SECRET_KEY_FILE. Raises TransportError, OptionError.
+    environment, as those of the commands are: PYROCKET_ENDPOINT, PYROCKET_TLS, PYROCKET_SERVER_NAME
+    and so on (BROKER.md). Raises TransportError, OptionError.
 
         with notebook.at("broker:8081", tls=True, access_key="ana") as broker:
             notebook.topics(broker)
