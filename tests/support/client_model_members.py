@@ -10,7 +10,7 @@ from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
 from pyrocket.errors import PyrocketError
-from pyrocket.values.consuming import GroupStart
+from pyrocket.values.consuming import GroupPosition, GroupStart
 
 from support.client_model_promises import GROUP
 from support.simulated_brokers import Network
@@ -54,11 +54,12 @@ class _BoundOffsets:
 
     async def start(self, queue):
         if (known := self._file.offsets.get(queue)) is not None:
-            return known
+            return GroupPosition(known)
         start = self._file.starts[queue.broker, queue.topic]
         return await self._transport.start_offset(GROUP, queue, start)
 
-    async def save(self, offsets):
+    async def save(self, positions):
+        offsets = {queue: position.offset for queue, position in positions.items()}
         self._file.write(self._file.offsets, offsets)
         return {}
 

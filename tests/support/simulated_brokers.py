@@ -7,7 +7,7 @@
 import asyncio
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyrocket.client.transport import ClientTransport
@@ -20,7 +20,15 @@ from pyrocket.errors import (
     TransportError,
 )
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.consuming import Committed, GroupStart, GroupStarts, Locked, Pulled, PullStatus
+from pyrocket.values.consuming import (
+    Committed,
+    GroupPosition,
+    GroupStart,
+    GroupStarts,
+    Locked,
+    Pulled,
+    PullStatus,
+)
 from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 from pyrocket.values.routes import TopicSettings
 
@@ -133,7 +141,7 @@ class Brokers:
         self.starts = {name: defaultdict(dict) for name in names}
         self.members = {name: defaultdict(dict) for name in names}
         self.locks = {name: {} for name in names}
-        self.dead_letters, self.sent_back = [], []
+        self.dead_letters, self.sent_back, self.cuts = [], [], []
         self.watchers = []
         self.observer, self.loop = Observer(), None
 
@@ -175,6 +183,19 @@ class Brokers:
         now, locks = asyncio.get_running_loop().time(), self.locks[name]
         locks.update({place: (owner, now) for place, (owner, _) in locks.items()})
         self.observer.restarted(name)
+
+    def truncate(self, queue, end):
+        """Lose the last messages of a queue, as a primary does whose replica is promoted."""
+        self.cuts.append({queue: end})
+        del self.messages[queue][end - self.first_offsets[queue] :]
+        for place, offset in self.committed.items():
+            if place[1] == queue:
+                self.committed[place] = min(offset, end)
+        self.restart(queue.broker)
+
+    def valid_end(self, queue, epoch):
+        cuts = [] if epoch is None else self.cuts[epoch:]
+        return min([self.range(queue).maximum, *(cut[queue] for cut in cuts if queue in cut)])
 
     def notify(self, broker, group):
         notify_watchers(self.watchers, group)
@@ -279,7 +300,7 @@ class Brokers:
         self._require(queue)
         committed = self.committed.get((group, queue))
         if start is None and committed is not None:
-            return committed
+            return GroupPosition(committed, len(self.cuts))
         start = start or self.starts[queue.broker][group].get(queue.topic, GroupStart(0))
         available = self.range(queue)
         for message in self.messages[queue]:
@@ -288,8 +309,8 @@ class Brokers:
             if start.log_offset is None:
                 is_after = is_after or message.store_timestamp >= start.time_ms
             if is_after:
-                return message.queue_offset
-        return available.maximum
+                return GroupPosition(message.queue_offset, len(self.cuts))
+        return GroupPosition(available.maximum, len(self.cuts))
 
     def _require(self, queue):
         if queue not in self.queues.get(queue.topic, ()):
@@ -321,20 +342,21 @@ class Brokers:
                 del locks[group, queue]
 
     def pull(self, request):
-        queue, offset = request.queue, request.offset
+        queue, offset, epoch = request.queue, request.offset, len(self.cuts)
         self._require(queue)
         available = self.range(queue)
-        if (valid := corrected_offset(offset, available)) != offset:
-            return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available)
+        valid_end = self.valid_end(queue, request.epoch)
+        if (valid := corrected_offset(offset, replace(available, maximum=valid_end))) != offset:
+            return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available, epoch=epoch)
         start = offset - available.minimum
         found = self.messages[queue][start : start + request.max_messages]
         status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
-        return Pulled(status, offset + len(found), available, found)
+        return Pulled(status, offset + len(found), available, found, epoch)
 
     def committed_of(self, group, queue):
         return self.committed.get((group, queue))
 
-    def commit(self, broker, group, client_id, incarnation, offsets):
+    def commit(self, broker, group, client_id, incarnation, offsets, epoch):
         if client_id not in self.members[broker][group]:
             raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
         replies = {}
@@ -343,6 +365,7 @@ class Brokers:
                 continue
             available = self.range(queue)
             known = self.committed.get((group, queue), 0)
+            offset = min(offset, self.valid_end(queue, epoch))
             after = offset if known > available.maximum else max(known, offset)
             self.committed[group, queue] = after
             replies[queue] = Committed(available.minimum, available.maximum, after)
@@ -477,7 +500,8 @@ class Link:
         if call == "JoinGroups":
             observer.heard(broker, client_id, asked["heartbeat"])
         elif call in ("StartOffset", "CommittedOffset"):
-            observer.started(client_id, asked["queue"], result)
+            offset = result.offset if isinstance(result, GroupPosition) else result
+            observer.started(client_id, asked["queue"], offset)
         elif call == "LockQueues":
             observer.locked(asked["client_id"], result.value)
         elif call == "UnlockQueues":

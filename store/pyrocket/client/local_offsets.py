@@ -33,7 +33,7 @@ from pyrocket.client.core.offsets import END, BrokerOffsets, OffsetStore, later
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.errors import StoreDamagedError
-from pyrocket.values.consuming import Committed, GroupStart, MessageModel
+from pyrocket.values.consuming import Committed, GroupPosition, GroupStart, MessageModel
 from pyrocket.values.message import MessageQueue
 
 _ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(-?[0-9]+)")
@@ -89,16 +89,20 @@ class LocalOffsets:
                 replace_file(self._starts_file, data, self._file.parent / "scratch")
             self._starts = starts
 
-    async def start(self, queue: MessageQueue) -> int:
+    async def start(self, queue: MessageQueue) -> GroupPosition:
         offset = (await asyncio.to_thread(self._read)).get(queue)
         if offset is not None:
-            return offset
+            return GroupPosition(offset)
         start, _ = self._starts.get(queue.topic, {}).get(queue.broker, (_BEGINNING, 0))
         return await self._transport.start_offset(self._group, queue, start)
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
+    async def save(
+        self, positions: Mapping[MessageQueue, GroupPosition]
+    ) -> Mapping[MessageQueue, Committed]:
         """Store offsets durably; nothing is known of the ranges of the queues."""
-        await asyncio.to_thread(self._merge, offsets)
+        await asyncio.to_thread(
+            self._merge, {queue: positions[queue].offset for queue in positions}
+        )
         return {}
 
     def _merge(self, offsets: Mapping[MessageQueue, int]) -> None:

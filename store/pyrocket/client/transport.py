@@ -16,6 +16,7 @@ from pyrocket.metadata.topics import check_topic_name, similar_to
 from pyrocket.values.admin import GroupLag, TopicConfig
 from pyrocket.values.consuming import (
     Committed,
+    GroupPosition,
     GroupStart,
     GroupStarts,
     Heartbeat,
@@ -186,15 +187,15 @@ class ClientTransport:
 
     async def start_offset(
         self, group: str, queue: MessageQueue, start: GroupStart | None = None
-    ) -> int:
-        """Return the offset at which a group starts to consume a queue.
+    ) -> GroupPosition:
+        """Return where a group starts to consume a queue.
 
         This is the offset that the group has committed; if there is none, that of the first message
         at or after the stored start of the group, or without a stored start the queue's minimum.
         With `start`, only this start counts. Raises QueueNotFoundError.
         """
         return await self._invoke(
-            queue.broker, "StartOffset", int, group=group, queue=queue, start=start
+            queue.broker, "StartOffset", GroupPosition, group=group, queue=queue, start=start
         )
 
     async def unregister(self, broker: str, client_id: str, group: str) -> None:
@@ -251,9 +252,16 @@ class ClientTransport:
         return await self._invoke(queue.broker, "CommittedOffset", int | None, **arguments)
 
     async def commit(
-        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+        self,
+        group: str,
+        client_id: str,
+        incarnation: str,
+        offsets: Mapping[MessageQueue, int],
+        epoch: int | None = None,
     ) -> Mapping[MessageQueue, Committed]:
         """Commit offsets for queues of one broker; a commit never moves an offset back.
+
+        epoch: That of the log in which the offsets were learned; see `GroupPosition`.
 
         Raises InvalidInputError (COMMIT_FENCED) if the client is not a live member of the group.
         """
@@ -266,6 +274,7 @@ class ClientTransport:
             client_id=client_id,
             incarnation=incarnation,
             offsets=offsets,
+            epoch=epoch,
         )
 
     async def send_back(
@@ -314,7 +323,7 @@ class Member:
 def pulled(reply: RawPulled) -> Pulled:
     """Return the reply to a pull with its messages; damaged ones are logged and left out."""
     messages = messages_of(reply.records)
-    return Pulled(reply.status, reply.next_offset, reply.available, messages)
+    return Pulled(reply.status, reply.next_offset, reply.available, messages, reply.epoch)
 
 
 def no_topic(topic: str, why: str = "there is no topic") -> TopicNotFoundError:

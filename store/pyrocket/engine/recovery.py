@@ -111,6 +111,7 @@ from pyrocket.log.salvage import keep_tail
 from pyrocket.log.valid_end import read_checkpoint
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.group_starts import GroupStartFile
+from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.queue_ends import QueueEnds, SavedEnds
 from pyrocket.metadata.service_cursors import restore_cursors, save_cursors
 from pyrocket.metadata.topics import Topics
@@ -164,6 +165,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
         )
         if (not clean or recovered.missing) and not store.follows:
             Epochs(layout).begin(recovered.ends)
+            GroupOffsets(layout).truncate(recovered.ends)
         store.keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)
         GroupStartFile(layout).truncate(page[PUBLISHED])

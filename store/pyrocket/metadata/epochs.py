@@ -12,8 +12,9 @@ from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error, int_keys, text_keys
+from pyrocket.metadata.json_table import file_stamp
 
-_LAST = 16
+_LAST, _SKIPPED = 16, 100
 _MAX_ENDS = 1_000_000
 """How many ends the file has at most, besides those of the last recovery: 30 MB."""
 
@@ -22,10 +23,11 @@ _Ends = dict[str, dict[int, int]]
 
 
 class Epochs:
-    """The epochs of one store, read at each call. Raises StoreDamagedError for an invalid file."""
+    """The epochs of one store. Raises StoreDamagedError for an invalid file."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._cache: tuple[object, list[_Ends]] = None, []
 
     @property
     def current(self) -> int:
@@ -38,21 +40,44 @@ class Epochs:
         known = [end for end in ends if end is not None]
         return min(known) if known else None
 
+    def valid_end(self, epoch: int | None, topic: str, queue_id: int, end: int) -> int:
+        """Return up to which offset those from `epoch` are valid in a queue that ends at `end`."""
+        if epoch is None or epoch >= self.current:
+            return end
+        # A queue whose end was not saved did not exist.
+        return min(self.cut_since(epoch, topic, queue_id) or 0, end)
+
     def ends(self, topic: str, queue_id: int) -> list[int]:
         """Return the ends of the queue after the last 16 recoveries, oldest first."""
-        cuts = self._load()[-_LAST:]
+        cuts = [cut for cut in self._load() if cut][-_LAST:]
         return [cut[topic][queue_id] for cut in cuts if queue_id in cut.get(topic, {})]
+
+    def skip(self) -> None:
+        """Leave out 100 epochs, before a replica starts its own. Requires the write lock.
+
+        The primary may have started some that the replica has not received.
+        """
+        self._save([*self._load(), *({} for _ in range(_SKIPPED))])
 
     def begin(self, queue_ends: Mapping[tuple[str, int], int]) -> None:
         """Start an epoch: save the queue ends after a recovery. Requires the write lock."""
         ends: _Ends = {}
         for (topic, queue_id), end in queue_ends.items():
             ends.setdefault(topic, {})[queue_id] = end
-        path, cuts = self._layout.epochs, [*_shortened(self._load(), ends), ends]
+        self._save([*_shortened(self._load(), ends), ends])
+
+    def _save(self, cuts: list[_Ends]) -> None:
+        path = self._layout.epochs
         content = [{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts]
         replace_file(path, encode_own(path, content), self._layout.scratch)
 
     def _load(self) -> list[_Ends]:
+        stamp = file_stamp(self._layout.epochs)
+        if self._cache[0] != stamp:
+            self._cache = stamp, self._parse()
+        return self._cache[1]
+
+    def _parse(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)
         try:
             known = decode_own(self._layout.epochs, text) if text else []

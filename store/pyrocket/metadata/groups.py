@@ -9,7 +9,7 @@ RocketMQ's defaults; settings that only RocketMQ uses are preserved. Source:
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyrocket.base.clock import Clock
 from pyrocket.disk.layout import Layout
@@ -88,6 +88,21 @@ class GroupOffsets:
             return True
 
         self._change(edit_table)
+
+    def truncate(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Lower offsets after the ends of queues, which a recovery has truncated, durably.
+
+        Otherwise groups would skip messages that are stored there later. Requires the write lock.
+        """
+
+        def edit(known: dict[_Key, OffsetsByQueue]) -> bool:
+            before = {key: dict(known[key]) for key in known}
+            for (topic, _), offsets in known.items():
+                for queue_id, offset in offsets.items():
+                    offsets[queue_id] = min(offset, ends.get((topic, queue_id), offset))
+            return known != before
+
+        self.change_all(edit)
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Delete all offsets of a group, or of a topic, durably. Requires the write lock."""

@@ -36,6 +36,7 @@ from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.topics import lacking_topics
 from pyrocket.values.admin import GroupConfig, TopicConfig
@@ -79,6 +80,7 @@ class Consumption:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._reader, self._layout = engine, engine.reader, engine.layout
         self._offsets, self.starts = GroupOffsets(engine.layout), GroupStartTable(engine)
+        self.epochs = Epochs(engine.layout)
         self._subscriptions = Subscriptions(engine.layout, engine.clock)
         self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
         self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 
@@ -111,11 +112,26 @@ class Heartbeat:
     producer_groups: Sequence[str] = ()
 
 
+class GroupPosition(NamedTuple):
+    """Where a group continues in a queue.
+
+    Attributes:
+        offset: The next offset.
+        epoch: The epoch of the log in which the offset was learned; see `Store.history`. A recovery
+            may have truncated the queue since then, so that other messages have this offset.
+            None if unknown.
+    """
+
+    offset: int
+    epoch: int | None = None
+
+
 @dataclass(frozen=True)
 class Pull:
     """A request for the messages of one queue from `offset` on.
 
     Attributes:
+        epoch: The epoch in which the offset was learned; see `GroupPosition`.
         hold_ms: How long the broker waits for a message if there is none.
     """
 
@@ -125,6 +141,7 @@ class Pull:
     subscription: Subscription
     max_messages: int = 32
     hold_ms: int = 0
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,12 +151,14 @@ class Pulled:
     Attributes:
         next_offset: The offset of the next pull: after all messages that were examined.
         available: The queue's minimum and maximum offset.
+        epoch: The epoch of the log, in which `next_offset` is valid.
     """
 
     status: PullStatus
     next_offset: int
     available: QueueOffsets
     messages: Sequence[StoredMessage] = ()
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +173,7 @@ class RawPulled:
     next_offset: int
     available: QueueOffsets
     records: Sequence[bytes] = ()
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ def test_a_heartbeat_stores_starts_and_tells_members_from_new_clients(at):
 def test_a_group_starts_at_its_start_or_its_committed_offset(at):
     async def use(transport, name, queue):
         async def start(given=None, of=queue):
-            return await transport.start_offset("billing", of, given)
+            position = await transport.start_offset("billing", of, given)
+            assert position.epoch == 0
+            return position.offset
 
         found = [await start()]
         await transport.heartbeat(name, beat(orders=GroupStart()))

@@ -183,21 +183,22 @@ def test_the_error_for_a_missing_group_suggests_the_most_similar_name(queues):
             use("payment")
 
 
-def test_offsets_after_a_truncated_end_do_not_prevent_later_commits(open_store, path):
+def test_a_recovery_lowers_offsets_after_a_truncated_end(open_store, path):
     """The end of the log was not durable: its queue offsets are assigned to other messages."""
     store = open_store()
     store.topics.create("t", read_queues=1, write_queues=1)
     first = store.append_batch(batch(numbered(2), 0), topic="t")
     store.append_batch(batch(numbered(6), 0), topic="t")
     store.groups.commit("g", "t", {0: 8})
+    store.groups.commit("before", "t", {0: 1})
     store.close(clean=False)
     (log,) = [file for file in (path / "commitlog").iterdir() if file.name.endswith("4096")]
     overwrite(log, bytes(4096 - first.log_end % 4096), first.log_end % 4096)
     reboot(path)
     again = open_store()
     assert again.max_offset("t", 0) == 2
-    assert again.groups.committed("g", "t") == {0: 8}
-    assert again.groups.commit("g", "t", {0: 1}) == {0: 1}
+    assert again.groups.committed("g", "t") == {0: 2}
+    assert again.groups.committed("before", "t") == {0: 1}
 
 
 def test_a_commit_on_a_full_disk_raises_an_error_and_changes_nothing(queues, monkeypatch):

@@ -40,6 +40,7 @@ from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import Backoff, GroupConfig, GroupLag, ResetTo
 from pyrocket.values.consuming import (
     Committed,
+    GroupPosition,
     GroupStart,
     GroupStarts,
     Heartbeat,
@@ -72,14 +73,15 @@ class Pulls:
         self._storage.consuming_group(request.group)
         check_queue(self._storage, request.queue)
         topic, queue_id = request.queue.topic, request.queue.queue_id
-        available = self._storage.bounds(topic, queue_id)
-        start = request.offset
+        epochs, start = self._storage.epochs, request.offset
+        epoch, available = epochs.current, self._storage.bounds(topic, queue_id)
+        end = epochs.valid_end(request.epoch, topic, queue_id, available.maximum)
         self._last[request.group, topic, queue_id] = start
         if self._is_replica and start > available.maximum:
-            return RawPulled(PullStatus.NO_NEW_MSG, start, available)
-        if not available.minimum <= start <= available.maximum:
-            nearest = min(max(start, available.minimum), available.maximum)
-            return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available)
+            return RawPulled(PullStatus.NO_NEW_MSG, start, available, epoch=epoch)
+        if not available.minimum <= start <= end:
+            nearest = max(min(start, end), available.minimum)
+            return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available, epoch=epoch)
         fetched = self._storage.fetch(
             topic,
             queue_id,
@@ -91,7 +93,7 @@ class Pulls:
             decode=False,
         )
         status = _status(fetched.raw, start, fetched.reached)
-        return RawPulled(status, fetched.reached, available, fetched.raw)
+        return RawPulled(status, fetched.reached, available, fetched.raw, epoch)
 
     def pull_queue(
         self,
@@ -101,9 +103,10 @@ class Pulls:
         subscription: Subscription,
         max_messages: int,
         hold_ms: int,
+        epoch: int | None = None,
     ) -> RawPulled:
         """Answer the call PullQueue, without waiting for new messages; see `pull`."""
-        return self.pull(Pull(queue, group, offset, subscription, max_messages))
+        return self.pull(Pull(queue, group, offset, subscription, max_messages, epoch=epoch))
 
     def last(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset from which a group last pulled; earlier messages were delivered.
@@ -215,16 +218,18 @@ class Consumers:
         starts = self._storage.starts
         return GroupStarts(starts.end(), starts.of(group))
 
-    def start_offset(self, group: str, queue: MessageQueue, start: GroupStart | None = None) -> int:
-        """Return the offset at which a group starts to consume a queue; see `ClientTransport`."""
+    def start_offset(
+        self, group: str, queue: MessageQueue, start: GroupStart | None = None
+    ) -> GroupPosition:
+        """Return where a group starts to consume a queue; see `ClientTransport`."""
         check_queue(self._storage, queue)
-        starts = self._storage.starts
+        starts, epoch = self._storage.starts, self._storage.epochs.current
         if start is None:
             committed = self.committed(group, queue)
             if committed is not None:
-                return committed
+                return GroupPosition(committed, epoch)
             start = starts.of(group).get(queue.topic, EARLIEST)
-        return starts.first_offset(queue.topic, queue.queue_id, start)
+        return GroupPosition(starts.first_offset(queue.topic, queue.queue_id, start), epoch)
 
     def group(self, name: str) -> GroupConfig:
         """Return a group, or create it if allowed. Raises GroupNotFoundError, GroupNameError."""
@@ -260,11 +265,17 @@ class Consumers:
         return offsets.get(queue.queue_id)
 
     def commit(
-        self, group: str, client_id: str, incarnation: str, offsets: Mapping[MessageQueue, int]
+        self,
+        group: str,
+        client_id: str,
+        incarnation: str,
+        offsets: Mapping[MessageQueue, int],
+        epoch: int | None = None,
     ) -> dict[MessageQueue, Committed]:
         """Commit offsets of a live member; return the new state of the committed queues.
 
-        A lower offset is committed only if the committed one is after the end of the queue. Queues
+        An offset is lowered to where a recovery has truncated the queue since the `epoch` in which
+        it was learned. It replaces a higher one only if that is after the end of the queue. Queues
         that other clients have locked are not committed. Raises InvalidInputError (COMMIT_FENCED)
         if the client is not a live member of the group.
         """
@@ -278,9 +289,8 @@ class Consumers:
                 if self.locks.owner(group, queue.topic, queue.queue_id, now) in (None, client_id)
             }
             for topic in {queue.topic for queue in own}:
-                self._commit(
-                    group, topic, {q.queue_id: at for q, at in own.items() if q.topic == topic}
-                )
+                of_topic = {q.queue_id: at for q, at in own.items() if q.topic == topic}
+                self._commit(group, topic, of_topic, epoch)
             return {queue: self._state(group, queue) for queue in own}
 
     def reset(self, group: str, topic: str, to: ResetTo, *, force: bool = False) -> dict[int, int]:
@@ -299,16 +309,22 @@ class Consumers:
                 self.members.remove_all(group)
         return dict(after)
 
-    def _commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def _commit(
+        self, group: str, topic: str, offsets: Mapping[int, int], epoch: int | None
+    ) -> None:
         config = self._storage.topic(topic)
         if config is None:
             return
         within = {
-            queue_id: min(offset, self._storage.bounds(topic, queue_id).maximum)
+            queue_id: min(offset, self._valid_end(topic, queue_id, epoch))
             for queue_id, offset in offsets.items()
             if queue_id < config.read_queues
         }
         self._store.groups.commit(group, topic, within)
+
+    def _valid_end(self, topic: str, queue_id: int, epoch: int | None) -> int:
+        end = self._storage.bounds(topic, queue_id).maximum
+        return self._storage.epochs.valid_end(epoch, topic, queue_id, end)
 
     def lags(self) -> Iterator[tuple[str, str, list[DeliveryLag]]]:
         """Yield each group, each topic in which it has offsets, and the lags of the topic's queues.

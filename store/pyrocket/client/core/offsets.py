@@ -5,6 +5,7 @@ A clustering group stores them at the brokers of its queues, a broadcasting cons
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.core.process_queue import ProcessQueue
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.errors import PyrocketError
-from pyrocket.values.consuming import Committed, GroupStart, GroupStarts
+from pyrocket.values.consuming import Committed, GroupPosition, GroupStart, GroupStarts
 from pyrocket.values.message import MessageQueue
 
 END = GroupStart()
@@ -41,11 +42,13 @@ class OffsetStore(Protocol):
         starts at the time when it met the first one. Raises PyrocketError.
         """
 
-    async def start(self, queue: MessageQueue) -> int:
-        """Return the stored next offset of a queue; if there is none, where the group starts."""
+    async def start(self, queue: MessageQueue) -> GroupPosition:
+        """Return the stored position in a queue; if there is none, where the group starts."""
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
-        """Store offsets; raise PyrocketError if some were not stored."""
+    async def save(
+        self, positions: Mapping[MessageQueue, GroupPosition]
+    ) -> Mapping[MessageQueue, Committed]:
+        """Store positions; raise PyrocketError if some were not stored."""
 
 
 class _Known(NamedTuple):
@@ -113,22 +116,26 @@ class BrokerOffsets:
             return wanted
         return later(end, others) if others else end
 
-    async def start(self, queue: MessageQueue) -> int:
+    async def start(self, queue: MessageQueue) -> GroupPosition:
         return await self._transport.start_offset(self._group, queue)
 
-    async def save(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, Committed]:
-        """Commit offsets at each broker, also after another broker has failed."""
+    async def save(
+        self, positions: Mapping[MessageQueue, GroupPosition]
+    ) -> Mapping[MessageQueue, Committed]:
+        """Commit positions at each broker, also after another broker has failed."""
         replies, failures = dict[MessageQueue, Committed](), list[PyrocketError]()
+        calls = defaultdict[tuple[str, int | None], dict[MessageQueue, int]](dict)
+        for queue, (offset, epoch) in positions.items():
+            calls[queue.broker, epoch][queue] = offset
 
-        async def save_at(broker: str) -> None:
-            own = {queue: at for queue, at in offsets.items() if queue.broker == broker}
+        async def save_in(epoch: int | None, offsets: Mapping[MessageQueue, int]) -> None:
             who = self._group, self._member.client_id, self._member.incarnation
             try:
-                replies.update(await self._transport.commit(*who, own))
+                replies.update(await self._transport.commit(*who, offsets, epoch))
             except PyrocketError as error:
                 failures.append(error)
 
-        await asyncio.gather(*map(save_at, sorted({queue.broker for queue in offsets})))
+        await asyncio.gather(*(save_in(epoch, calls[name, epoch]) for name, epoch in calls))
         if failures:
             raise failures[0]
         return replies
@@ -162,14 +169,14 @@ async def save(store: OffsetStore, held: Iterable[ProcessQueue], failures: Failu
     An error is logged; the offsets are stored by a later call. Nothing is stored for a queue before
     its offset has passed the one at which it started.
     """
-    changed = {pq: pq.commit_offset for pq in held if pq.commit_offset != pq.stored}
-    for pq, offset in changed.items():
-        pq.sent = offset
+    changed = {pq: pq.position for pq in held if pq.commit_offset != pq.stored}
+    for pq, position in changed.items():
+        pq.sent = position.offset
     if changed:
-        call = store.save({pq.queue: offset for pq, offset in changed.items()})
+        call = store.save({pq.queue: position for pq, position in changed.items()})
         what = f"{len(changed)} offsets were not stored and will be later"
         if not await attempt(failures, what, call):
             return False
-    for pq, offset in changed.items():
-        pq.stored = offset
+    for pq, position in changed.items():
+        pq.stored = position.offset
     return True

@@ -16,7 +16,7 @@ from pyrocket.client.core.pulling import ListenerCall, Pulling
 from pyrocket.client.core.tasks import SideBySide, Tasks
 from pyrocket.client.transport import ClientTransport, Member
 from pyrocket.errors import InvalidInputError, TransportError
-from pyrocket.values.consuming import Committed
+from pyrocket.values.consuming import Committed, GroupPosition
 from pyrocket.values.message import MessageQueue, StoredMessage
 
 _REPEAT_S = 1
@@ -56,6 +56,7 @@ class PollingCore(ListenerCall):
         )
         self._wanted: list[MessageQueue] = []
         self._held: dict[MessageQueue, ProcessQueue] = {}
+        self._first_epochs: dict[MessageQueue, int | None] = {}
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._arrived, self._is_staying = asyncio.Event(), False
         size = config.pull_threshold_size_for_queue * _MIB
@@ -67,7 +68,7 @@ class PollingCore(ListenerCall):
             self.failures,
             self,
             lambda held: limits,
-            lambda held: self._move(held, held.next_offset),
+            lambda held: self._move(held, GroupPosition(held.next_offset, held.epoch)),
         )
 
     @property
@@ -95,6 +96,7 @@ class PollingCore(ListenerCall):
             if queue not in queues:
                 self._release(queue)
         for queue, start in starts.items():
+            self._first_epochs[queue] = start.epoch
             self._hold(queue, start)
         if not self._is_staying:
             self._is_staying = True
@@ -114,7 +116,8 @@ class PollingCore(ListenerCall):
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at an offset. Raises InvalidInputError (QUEUE_NOT_ASSIGNED)."""
-        self._move(self._require(queue), offset)
+        held = self._require(queue)
+        self._move(held, GroupPosition(offset, held.epoch))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Exclude queues from polls; their positions remain."""
@@ -153,23 +156,34 @@ class PollingCore(ListenerCall):
         the last heartbeat does not know this client, which therefore joins its group again.
         """
         if offsets is None:
-            offsets = {queue: held.commit_offset for queue, held in self._held.items()}
+            positions = {queue: held.position for queue, held in self._held.items()}
+        else:
+            positions = {queue: self._learned(queue, offsets[queue]) for queue in offsets}
         try:
-            return await self._commit_until_answered(offsets)
+            return await self._commit_until_answered(positions)
         except InvalidInputError as error:
-            brokers = {queue.broker for queue in offsets} & self._membership.brokers
+            brokers = {queue.broker for queue in positions} & self._membership.brokers
             if error.code != "COMMIT_FENCED" or not brokers:
                 raise
         for broker in sorted(brokers):
             await self._membership.join(broker)
-        return await self._commit_until_answered(offsets)
+        return await self._commit_until_answered(positions)
+
+    def _learned(self, queue: MessageQueue, offset: int) -> GroupPosition:
+        """Return the caller's offset, which may be after the position: of messages that it polled
+        before the queue was truncated.
+        """
+        if (held := self._held.get(queue)) is None:
+            return GroupPosition(offset)
+        is_polled = offset <= held.commit_offset
+        return GroupPosition(offset, held.epoch if is_polled else self._first_epochs[queue])
 
     async def _commit_until_answered(
-        self, offsets: Mapping[MessageQueue, int]
+        self, positions: Mapping[MessageQueue, GroupPosition]
     ) -> Mapping[MessageQueue, Committed]:
-        while offsets:
+        while positions:
             try:
-                return await self._store.save(offsets)
+                return await self._store.save(positions)
             except TransportError as error:
                 _log.warning("a commit failed and is repeated: %s", error)
             await asyncio.sleep(_REPEAT_S)
@@ -208,13 +222,13 @@ class PollingCore(ListenerCall):
             )
         return held
 
-    def _move(self, held: ProcessQueue, offset: int) -> None:
+    def _move(self, held: ProcessQueue, to: GroupPosition) -> None:
         """Continue to read a queue at another offset; a pause remains."""
         self._release(held.queue)
-        self._hold(held.queue, offset).paused = held.paused
+        self._hold(held.queue, to).paused = held.paused
 
-    def _hold(self, queue: MessageQueue, offset: int) -> ProcessQueue:
-        self._held[queue] = held = ProcessQueue(queue, offset)
+    def _hold(self, queue: MessageQueue, start: GroupPosition) -> ProcessQueue:
+        self._held[queue] = held = ProcessQueue(queue, start)
         self._pulls[held] = self._tasks.start(self._pulling.run(held))
         return held
 

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from pyrocket.values.consuming import GroupPosition
 from pyrocket.values.message import MessageQueue, StoredMessage
 
 LAPSE_S = 30
@@ -36,6 +37,7 @@ class ProcessQueue:
     Attributes:
         start: The offset at which this consumer started.
         next_offset: The offset of the next pull.
+        epoch: The epoch in which that was learned; see `GroupPosition`.
         stored: The committed offset as far as this consumer knows: that of its last commit, before
             the first commit the one at which it started.
         sent: The offset of the last commit, also of one without a reply.
@@ -45,9 +47,9 @@ class ProcessQueue:
             heartbeat or lock, on a clock that does not stop while the machine is suspended.
     """
 
-    def __init__(self, queue: MessageQueue, start: int, confirmed_s: float = 0) -> None:
-        self.queue, self.next_offset = queue, start
-        self.start = self.stored = self.sent = start
+    def __init__(self, queue: MessageQueue, start: GroupPosition, confirmed_s: float = 0) -> None:
+        self.queue, (self.next_offset, self.epoch) = queue, start
+        self.start = self.stored = self.sent = start.offset
         self.paused = self.dropped = False
         self.confirmed_s = confirmed_s
         self.attempts: Counter[int] = Counter()
@@ -77,13 +79,18 @@ class ProcessQueue:
         """The first offset that is not consumed yet: the one to commit."""
         return next(iter(self._in_process), self.next_offset)
 
-    def put(self, messages: Sequence[StoredMessage], next_offset: int) -> None:
+    @property
+    def position(self) -> GroupPosition:
+        """What to commit."""
+        return GroupPosition(self.commit_offset, self.epoch)
+
+    def put(self, messages: Sequence[StoredMessage], next_offset: GroupPosition) -> None:
         """Add the messages of a pull, in order of their offsets."""
         for message in messages:
             self._in_process[message.queue_offset] = message
             self._bytes += len(message.body)
         self._waiting.extend(messages)
-        self.next_offset = next_offset
+        self.next_offset, self.epoch = next_offset
         self._wake()
 
     def take(self, count: int) -> list[StoredMessage]:
@@ -103,11 +110,15 @@ class ProcessQueue:
                 self._bytes -= len(message.body)
         self._wake()
 
-    def correct(self, offset: int) -> None:
-        """Drop the queue, which does not have the offset of the next pull; commit `offset`."""
+    def correct(self, to: GroupPosition) -> None:
+        """Drop the queue, which does not have the offset of the next pull.
+
+        Its consumption continues at `to`, or at the first message before it that is not consumed.
+        """
+        first = next(iter(self._in_process), to.offset)
         self.drop()
         self._in_process.clear()
-        self.next_offset = offset
+        self.next_offset, self.epoch = min(first, to.offset), to.epoch
 
     def drop(self) -> None:
         """Mark the queue as lost, and discard the messages that no listener has."""

@@ -12,7 +12,7 @@ from pyrocket.base.failures import Failures, attempt
 from pyrocket.client.config import ConsumerConfig
 from pyrocket.client.core.process_queue import Limits, ProcessQueue
 from pyrocket.client.transport import ClientTransport
-from pyrocket.values.consuming import Pull, Pulled, PullStatus, Subscription
+from pyrocket.values.consuming import GroupPosition, Pull, Pulled, PullStatus, Subscription
 from pyrocket.values.message import StoredMessage
 
 HOLD_MS = 15_000
@@ -87,6 +87,7 @@ class Pulling:
             self.subscriptions.get(held.queue.topic, Subscription()),
             self.config.pull_batch_size,
             HOLD_MS,
+            held.epoch,
         )
 
     def _take(self, held: ProcessQueue, reply: Pulled) -> None:
@@ -96,12 +97,12 @@ class Pulling:
                 *(held.queue, reply.available.minimum, reply.available.maximum),
                 *(held.next_offset, reply.next_offset),
             )
-            held.correct(reply.next_offset)
+            held.correct(GroupPosition(reply.next_offset, reply.epoch))
             self.corrected(held)
             return
         subscription = self.subscriptions.get(held.queue.topic, Subscription())
         wanted = [message for message in reply.messages if is_selected(message, subscription)]
-        held.put(wanted, reply.next_offset)
+        held.put(wanted, GroupPosition(reply.next_offset, reply.epoch))
         self.consumption.arrived(held)
 
 

@@ -53,6 +53,7 @@ from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from pyrocket.log.salvage import keep_cut
 from pyrocket.log.valid_end import Dense, whole_records
+from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory
 from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.values.admin import Removal
@@ -301,6 +302,7 @@ class Follower(Writer):
                 if topic not in topics.all():
                     queues[topic] = max(queues.get(topic, 0), queue_id + 1)
             topics.ensure(queues)
+            Epochs(self._layout).skip()
             self._mark_in_use()
             self.page.invalidate(lock_identity(self._layout.lock))
             file.write(role)

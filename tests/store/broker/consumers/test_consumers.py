@@ -9,6 +9,7 @@ import pytest
 from pyrocket import Message, Store
 from pyrocket.broker.consumers import queue_locks
 from pyrocket.broker.consumers.consumers import Consumers
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import (
     GroupNotFoundError,
     InvalidInputError,
@@ -18,6 +19,7 @@ from pyrocket.errors import (
     StoreUnavailableError,
 )
 from pyrocket.formats.record_decode import messages_of
+from pyrocket.metadata.epochs import Epochs
 from pyrocket.values.admin import Backoff
 from pyrocket.values.consuming import (
     ConsumerData,
@@ -272,6 +274,17 @@ class TestPulls:
         found = consumers.pulls.pull(pull(store, offset))
         assert (found.status, found.next_offset) == (PullStatus.OFFSET_ILLEGAL, nearest)
 
+    @pytest.mark.parametrize(("offset", "nearest"), [(2, None), (3, 2)])
+    def test_an_offset_from_before_a_truncation_is_illegal(self, consumers, store, offset, nearest):
+        send(store, b"0", b"1", b"2", b"3")
+        epoch = consumers.pulls.pull(pull(store)).epoch
+        Epochs(Layout(store.path)).begin({("orders", 0): 2})
+        found = consumers.pulls.pull(replace(pull(store, offset), epoch=epoch))
+        assert found.epoch == consumers.start_offset("billing", queue_of(store)).epoch == epoch + 1
+        illegal = found.status is PullStatus.OFFSET_ILLEGAL
+        assert (found.next_offset if illegal else None) == nearest
+        assert consumers.pulls.pull(replace(pull(store, 3), epoch=found.epoch)).records
+
     @pytest.mark.parametrize(
         "subscription", [Subscription("a || b"), Subscription("TAGS = 'a'", "SQL92")]
     )
@@ -322,6 +335,14 @@ class TestCommits:
         queue = queue_of(store)
         consumers.commit("billing", "c1", "i1", {queue: 2})
         assert consumers.commit("billing", "c1", "i1", {queue: 1})[queue].next_offset == 2
+
+    def test_a_commit_from_before_a_truncation_is_lowered(self, consumers, store):
+        consumers.heartbeat(beat())
+        send(store, b"0", b"1", b"2", b"3")
+        who, queue = ("billing", "c1", "i1"), queue_of(store)
+        Epochs(Layout(store.path)).begin({("orders", 0): 2})
+        assert consumers.commit(*who, {queue: 3}, 0)[queue].next_offset == 2
+        assert consumers.commit(*who, {queue: 3}, 1)[queue].next_offset == 3
 
     @pytest.mark.parametrize(("client", "incarnation"), [("c2", "i1"), ("c1", "i2")])
     def test_a_commit_of_another_client_is_fenced(self, consumers, store, client, incarnation):

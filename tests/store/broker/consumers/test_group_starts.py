@@ -56,7 +56,7 @@ def queue_of(store, queue_id=0, topic="orders"):
 
 
 def start_of(consumers, store, queue_id=0, topic="orders", group="billing", **given):
-    return consumers.start_offset(group, queue_of(store, queue_id, topic), **given)
+    return consumers.start_offset(group, queue_of(store, queue_id, topic), **given).offset
 
 
 def starts_of(consumers, group="billing"):

@@ -2,11 +2,12 @@
 
 import shutil
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.client import ConsumeFrom, ConsumeResult, PushConsumer
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.metadata.role import RoleFile
@@ -34,7 +35,7 @@ from support.replicas import (
 )
 from support.sinks import numbered as numbered_batch
 from support.sinks import publish
-from support.stores import batch, bodies, message, numbered
+from support.stores import batch, bodies, message, numbered, reboot
 
 
 def flat(store, topic="t"):
@@ -54,9 +55,55 @@ def test_a_promoted_replica_has_everything_and_is_written_to(primary, path, wher
         for queue, known in expected.items():
             assert bodies(store)[queue][: len(known)] == known
         assert store.groups.committed("g", "t")[0] == 3
-        assert store.history.epoch == epoch + 1
+        assert store.history.epoch > epoch
         store.append(message(b"more"))
     assert verify(where).ok
+
+
+def test_offsets_of_a_primary_that_went_on_alone_are_valid_up_to_the_promoted_end(
+    primary, path, where
+):
+    """The replica has not received the epochs that the primary has started since."""
+    primary.append_batch(batch(numbered(4), 0), topic="t")
+    with served(primary) as address, linked(address, where):
+        wait_until_level(path, where)
+    for _ in range(3):
+        alone = Store.open(path)
+        alone.append_batch(batch(numbered(4), 0), topic="t")
+        alone.close(clean=False)
+        reboot(path)
+    with Store.open(path) as alone:
+        epoch = alone.history.epoch
+    assert epoch == 3
+    promote(where)
+    with Store.open(where) as store:
+        assert [store.history.cut_since(one, "t", 0) for one in range(epoch + 1)] == [4] * 4
+
+
+def test_a_consumer_that_has_read_more_than_the_replica_skips_nothing(primary, path, where):
+    old, new = ([b"%s %d" % (word, number) for number in range(9)] for word in (b"old", b"new"))
+    seen = list[bytes]()
+
+    def listen(messages):
+        seen.extend(message.body for message in messages)
+        return ConsumeResult.SUCCESS
+
+    with ExitStack() as stack:
+        with served(primary) as address, linked(address, where):
+            wait_until_level(path, where)
+            given = {"endpoint": address, "subscriptions": {"t": "*"}, "listener": listen}
+            stack.enter_context(PushConsumer("g", **given, consume_from=ConsumeFrom.FIRST))
+            port = int(address.rpartition(":")[2])
+        alone = Store.open(path)
+        alone.append_batch(batch(old, 0), topic="t")
+        with served(alone, port=port):
+            wait_until(lambda: {*old} <= {*seen}, seconds=60)
+        promote(where)
+        promoted = Store.open(where)
+        promoted.append_batch(batch([b"%d" % number for number in range(5)] + new, 0), topic="t")
+        with served(promoted, port=port):
+            wait_until(lambda: {*new} <= {*seen}, seconds=60)
+    assert {b"%d" % number for number in range(5)} <= {*seen}
 
 
 def test_pending_messages_are_delivered_once_after_a_promotion(primary, path, where):

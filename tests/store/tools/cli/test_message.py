@@ -149,8 +149,12 @@ def test_a_closed_pipe_ends_the_command_silently(path):
 
 def test_ctrl_c_keeps_sent_messages_and_closes_the_store(path):
     # Background processes of a script, and their children, ignore Ctrl-C.
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    with start(path, "send", "t", stdin=subprocess.PIPE, **heard) as sending:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        sending = start(path, "send", "t", stdin=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with sending:
         sending.stdin.write(b"one\n")
         sending.stdin.flush()
         assert sending.stdout.readline().startswith(b"queue=")
