@@ -243,7 +243,7 @@ class CallServer:
 
     async def _end_late(self, call: Incoming) -> None:
         """Tell a slow client that its call has ended, unless its connection is full."""
-        text = "The client stopped sending or reading."
+        text = "The client stopped sending or reading, or its other streams took up its memory."
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(call.abort(grpc.StatusCode.UNAVAILABLE, text), _ABORT_S)
 
