@@ -31,7 +31,7 @@ class Epochs:
 
     @property
     def current(self) -> int:
-        """The number of recoveries that may have truncated the log."""
+        """The epoch: increases with each recovery that may have truncated the log."""
         return len(self._load())
 
     def cut_since(self, epoch: int, topic: str, queue_id: int) -> int | None:

@@ -111,7 +111,7 @@ class History:
 
     @property
     def epoch(self) -> int:
-        """The number of recoveries that may have truncated the log."""
+        """The epoch: increases with each recovery that may have truncated the log."""
         return self._epochs.current
 
     @property

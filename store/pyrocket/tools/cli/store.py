@@ -180,7 +180,7 @@ def _lines(found: StoreInfo, place: str) -> list[tuple[str, str]]:
         ("log files of", f"{found.log_file_bytes / 2**20:,.1f} MiB"),
         ("delay levels", found.delay_levels),
         ("messages kept", retention_text(found.retention)),
-        ("recoveries", f"{found.epoch} that may have truncated the log"),
+        ("epoch", f"{found.epoch}: increases if the log may have been truncated"),
     ]
 
 
