@@ -7,7 +7,7 @@ replay gets the same tasks.
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pyrocket import MessageLocations, QueueRange
@@ -189,4 +189,4 @@ def _pieces(
         parts = -(-(end - start) // (splitting.max_rows or NO_LIMIT))
         bounds = [start + (end - start) * at // parts for at in range(parts + 1)]
         for first, last in itertools.pairwise(bounds):
-            yield QueueRange(whole.queue, first, last)
+            yield replace(whole, start=first, end=last)

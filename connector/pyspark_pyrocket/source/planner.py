@@ -4,6 +4,7 @@ Runs on the driver and reads only the bounds of queues: O(queues), independent o
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 
 from pyrocket import (
@@ -11,6 +12,7 @@ from pyrocket import (
     PendingRange,
     QueueOffsets,
     QueueRange,
+    SourceIdentity,
     TopicConfig,
     is_system_topic,
 )
@@ -111,18 +113,25 @@ def is_asked(asked: SubscribedTopics, queue: MessageQueue) -> bool:
 def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks of a batch read; its start and end are fixed here."""
     log_to_stderr()
-    bounds = read_bounds(source, options)
+    brokers, bounds = source.identities(), read_bounds(source, options)
     start, end = find_span(source, options, bounds, Losses(options.loss))
     _warn_of_retired_queues(source, bounds, options.subscription)
-    return partitions(source, options, _ranges(start, end))
+    return partitions(source, options, _ranges(start, end), brokers)
 
 
 def partitions(
-    source: MessageSource, options: ReadOptions, ranges: Iterable[QueueRange]
+    source: MessageSource,
+    options: ReadOptions,
+    ranges: Iterable[QueueRange],
+    brokers: Mapping[str, SourceIdentity],
 ) -> list[ReadPartition]:
-    """Return the tasks for these ranges; a replay of the same ranges gets the same tasks."""
+    """Return the tasks for these ranges; a replay of the same ranges gets the same tasks.
+
+    `brokers` are the identities of the stores, read before the ranges.
+    """
     kept = sorted(
-        (part for part in ranges if part.rows > 0), key=lambda part: (part.queue.broker, part)
+        (replace(part, epoch=brokers[part.queue.broker].epoch) for part in ranges if part.rows > 0),
+        key=lambda part: (part.queue.broker, part),
     )
     sources = source.by_broker({part.queue.broker for part in kept})
     return [

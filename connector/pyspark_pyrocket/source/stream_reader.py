@@ -195,7 +195,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planned != (start, end):
             view = self._view(source, until)
             ranges = what_remains(view, until, ranges, Losses(self._options.loss))
-        return partitions(source, self._options, ranges)
+        return partitions(source, self._options, ranges, until.brokers)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._projection, self._options)

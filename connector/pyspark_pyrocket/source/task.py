@@ -23,6 +23,7 @@ from pyrocket import (
 from pyrocket.errors import (
     DataLossError,
     OffsetOutOfRangeError,
+    PyrocketError,
     QueueNotFoundError,
     RecordDamagedError,
     StoreDamagedError,
@@ -254,8 +255,9 @@ def _read_until_loss(
         end = min(each.end, max(at, has.maximum))
         begin = min(max(at, has.minimum), end)
         lost = begin - at + each.end - end
-        if not lost:
-            raise
+        if not lost:  # Unless the queue was truncated, and other messages have these offsets.
+            begin, end = at, _valid_end(source, each, error)
+            lost = each.end - end
         log_to_stderr()
         outcome = f"reads the rest of [{at}, {each.end}): [{begin}, {end})"
         losses.report(each.queue, lost, outcome, _as_loss(error))
@@ -267,6 +269,15 @@ def _read_until_loss(
             return [replace(each, start=at, end=half), replace(each, start=half)]
         _report_damaged(losses, each.queue, error)
     return []
+
+
+def _valid_end(source: BrokerSource, each: QueueRange, error: PyrocketError) -> int:
+    """Return where recoveries have truncated a range; raise the error if they have not."""
+    epochs = {} if each.epoch is None else {each.queue.broker: each.epoch}
+    cut = source.truncations(epochs, [each.queue]).get(each.queue, each.end)
+    if cut >= each.end:
+        raise error
+    return max(each.start, cut)
 
 
 def _report_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:

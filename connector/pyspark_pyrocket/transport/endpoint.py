@@ -47,7 +47,6 @@ class EndpointTarget:
             broker that restarts. Otherwise a wrong address is reported soon.
         broker: The name of the only broker that this target opens; empty for any broker.
         replicas: The addresses of its replicas, if tasks read them.
-        epoch: In a task, the epoch of the broker's log when the task was planned.
         name_servers: Those that know the broker's present address; empty for a fixed address.
     """
 
@@ -56,7 +55,6 @@ class EndpointTarget:
     waits: bool = False
     broker: str = ""
     replicas: tuple[str, ...] = ()
-    epoch: int = 0
     name_servers: tuple[str, ...] = ()
 
     directory = None
@@ -137,9 +135,11 @@ class EndpointTarget:
     def _has(self, source: "EndpointSource", ranges: Sequence[QueueRange]) -> bool:
         """Whether the source of a replica has all messages of these ranges."""
         bounds = source.queue_bounds({part.queue for part in ranges})
-        has_all = all(part.end <= bounds[part.queue].maximum for part in ranges)
         # In an earlier epoch, it may have messages that the primary has lost since then.
-        return has_all and source.hello.epoch >= self.epoch
+        return all(
+            part.end <= bounds[part.queue].maximum and (part.epoch or 0) <= source.hello.epoch
+            for part in ranges
+        )
 
     def find_source(self) -> "EndpointSource":
         """Return `open_source()`: a broker always has a store."""
@@ -235,8 +235,7 @@ class EndpointSource(RemoteSource):
     @property
     def target(self) -> EndpointTarget:
         opened = EndpointTarget(self._endpoint, self.store_id, broker=self._broker)
-        servers, epoch = self.name_servers, self.hello.epoch
-        return replace(opened, replicas=self.replicas, epoch=epoch, name_servers=servers)
+        return replace(opened, replicas=self.replicas, name_servers=self.name_servers)
 
     def by_broker(self, expected: Collection[str] = ()) -> dict[str, "EndpointSource"]:
         return {self.hello.broker: self}

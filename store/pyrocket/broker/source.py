@@ -153,8 +153,21 @@ class StoreSource:
         OffsetOutOfRangeError, StoreDamagedError.
         """
         reader = self._reader
-        for topic, *place in _places(ranges):
+        for part, (topic, *place) in zip(ranges, _places(ranges), strict=True):
+            if (end := self._valid_end(part)) < part.end:
+                raise OffsetOutOfRangeError(
+                    f"queue {part.queue.queue_id} of {topic!r} was truncated at {end}: it no longer"
+                    f" has [{part.start}, {part.end}).",
+                    remedy="Other messages have these offsets now.",
+                )
             yield from reader.slices(reader.topics.get(topic), *place, where=where, tally=tally)
+
+    def _valid_end(self, part: QueueRange) -> int:
+        """Return up to which offset the queue still has the messages of a range."""
+        cut = None
+        if part.epoch is not None:
+            cut = self.store.history.cut_since(part.epoch, part.queue.topic, part.queue.queue_id)
+        return part.end if cut is None else min(part.end, cut)
 
     @translating
     def joined_slice(
@@ -170,7 +183,7 @@ class StoreSource:
         case, read each range separately.
         """
         places = _places(ranges)
-        if not places:
+        if not places or any(self._valid_end(part) < part.end for part in ranges):
             return None
         topic = self._reader.topics.get(places[0][0])
         where, tally = where or MessageFilter(), tally or ScanTally()

@@ -164,8 +164,9 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )
         if (not clean or recovered.missing) and not store.follows:
-            Epochs(layout).begin(recovered.ends)
-            GroupOffsets(layout).truncate(recovered.ends)
+            ends = _ends_of_topics(store) | recovered.ends
+            Epochs(layout).begin(ends)
+            GroupOffsets(layout).truncate(ends)
         store.keys.after_recovery(clean=clean)
         restore_cursors(layout, page, queues)
         GroupStartFile(layout).truncate(page[PUBLISHED])
@@ -182,6 +183,15 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
         # No checksum covers a record's store time: a corrupt one must not raise the store times of
         # later records.
         page[STORE_TIME] = now_ms
+
+
+def _ends_of_topics(store: StoreParts) -> dict[tuple[str, int], int]:
+    """Return where the queues of all topics continue, also of those without files."""
+    return {
+        (topic.name, queue_id): store.dispatcher.next_offset(topic.name, queue_id)
+        for topic in store.topics.all().values()
+        for queue_id in range(max(topic.read_queues, topic.write_queues))
+    }
 
 
 def _begin(layout: Layout, page: SharedState) -> None:

@@ -145,11 +145,17 @@ class QueueOffsets:
 
 @dataclass(frozen=True, order=True)
 class QueueRange:
-    """The messages of one queue from `start` up to, not including, `end`."""
+    """The messages of one queue from `start` up to, not including, `end`.
+
+    Attributes:
+        epoch: The epoch of the log in which the queue had these messages; see `Store.history`. They
+            are not read after a recovery has truncated the queue before `end`. None if unknown.
+    """
 
     queue: MessageQueue
     start: int
     end: int
+    epoch: int | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyrocket import Store
-from pyrocket.errors import LogTruncatedError, StoreUnavailableError
+from pyrocket.errors import LogTruncatedError, OffsetOutOfRangeError, StoreUnavailableError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.source.partitions import Ranges
 from pyspark_pyrocket.transport.path import forget
 from support.shares import share
 from support.stores import (
@@ -61,9 +62,12 @@ def stream(box, **options):
 
 def bodies(reader, start):
     end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
-    tasks = reader.partitions(start, end)
-    read = [batch.column("body").to_pylist() for task in tasks for batch in reader.read(task)]
-    return [body[:6] for part in read for body in part], end
+    return read(reader, reader.partitions(start, end)), end
+
+
+def read(reader, tasks):
+    rows = [batch.column("body").to_pylist() for task in tasks for batch in reader.read(task)]
+    return [body[:6] for part in rows for body in part]
 
 
 def test_by_default_the_truncation_is_reported(crashed):
@@ -90,14 +94,35 @@ def test_a_policy_continues_with_the_messages_stored_since_the_crash(crashed, po
 
 def test_a_replay_does_not_read_new_messages_at_truncated_offsets(crashed):
     """The micro-batch ended at 30; offsets 25 to 28 are now those of other messages."""
-    box, end = crashed
-    before = {**end, "offsets": {"t": {"broker-a": {"0": 20}}}}
-    end = {key: value for key, value in end.items() if key != "from"}
+    box, start = crashed
+    before, end = replayed(start, 20, 30)
     with pytest.raises(LogTruncatedError):
         stream(box).partitions(before, end)
     (task,) = stream(box, onDataLoss="skip").partitions(before, end)
     assert [(each.start, each.end) for each in task.work.ranges] == [(20, 25)]
     assert bodies(stream(box, onDataLoss="skip"), end)[0][0] == b"n25"
+
+
+@pytest.mark.parametrize("end", [29, 30])
+@pytest.mark.parametrize("few", [False, True])
+def test_a_task_does_not_read_new_messages_at_truncated_offsets(crashed, caplog, end, few):
+    """It was planned before the crash, and runs after other messages have these offsets."""
+    box, start = crashed
+    (task,) = stream(box, onDataLoss="skip").partitions(*replayed(start, 20, 25))
+    (planned,) = task.work.ranges
+    assert planned.epoch == 0
+    ranges = [replace(planned, end=22), replace(planned, start=22, end=end)]
+    task = replace(task, work=Ranges(tuple(ranges if few else [replace(planned, end=end)])))
+    with pytest.raises(OffsetOutOfRangeError, match="was truncated at 25"):
+        read(stream(box), [task])
+    assert read(stream(box, onDataLoss="skip"), [task]) == [b"%06d" % at for at in range(20, 25)]
+    assert f"reads the rest of [{22 if few else 20}, {end})" in caplog.text
+
+
+def replayed(offset, *ends):
+    """Return stream offsets that end there, without starts of their own."""
+    kept = {key: value for key, value in offset.items() if key != "from"}
+    return [{**kept, "offsets": {"t": {"broker-a": {"0": end}}}} for end in ends]
 
 
 @pytest.mark.parametrize("queues", ["whole", "cut"])

@@ -221,7 +221,8 @@ def test_each_task_reads_from_one_broker(brokers):
         assert one.target.name == name
     asked = as_asked(splitting=Splitting())
     ranges = [QueueRange(at("t", 0, A), 0, 9), QueueRange(at("t", 0, B), 1, 9)]
-    tasks = partitions(cluster(brokers), asked, reversed(ranges))
+    source = cluster(brokers)
+    tasks = partitions(source, asked, reversed(ranges), source.identities())
     assert [(task.target.name, *task.work.ranges) for task in tasks] == [
         *zip((A, B), ranges, strict=True)
     ]

@@ -199,14 +199,16 @@ class MessageQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., broker: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class QueueRange(_message.Message):
-    __slots__ = ("queue", "start", "end")
+    __slots__ = ("queue", "start", "end", "epoch")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     queue: MessageQueue
     start: int
     end: int
-    def __init__(self, queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
     __slots__ = ("minimum", "maximum")

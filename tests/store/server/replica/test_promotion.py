@@ -78,6 +78,7 @@ def test_offsets_of_a_primary_that_went_on_alone_are_valid_up_to_the_promoted_en
     promote(where)
     with Store.open(where) as store:
         assert [store.history.cut_since(one, "t", 0) for one in range(epoch + 1)] == [4] * 4
+        assert store.history.cut_since(epoch, "t", 1) == 0, "a queue without messages"
 
 
 def test_a_consumer_that_has_read_more_than_the_replica_skips_nothing(primary, path, where):
