@@ -40,6 +40,7 @@ from pyspark_pyrocket.transport.interface import (
     Target,
     require,
 )
+from pyspark_pyrocket.transport.planning import Planning
 from pyspark_pyrocket.worker import LOG, log_to_stderr
 
 _MAX_NAMED = 20
@@ -113,6 +114,7 @@ def is_asked(asked: SubscribedTopics, queue: MessageQueue) -> bool:
 def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPartition]:
     """Return the tasks of a batch read; its start and end are fixed here."""
     log_to_stderr()
+    source = Planning().view(source, options.subscription.topics)
     brokers, bounds = source.identities(), read_bounds(source, options)
     start, end = find_span(source, options, bounds, Losses(options.loss))
     _warn_of_retired_queues(source, bounds, options.subscription)

@@ -135,11 +135,12 @@ class EndpointTarget:
     def _has(self, source: "EndpointSource", ranges: Sequence[QueueRange]) -> bool:
         """Whether the source of a replica has all messages of these ranges."""
         bounds = source.queue_bounds({part.queue for part in ranges})
+        has_all = all(part.end <= bounds[part.queue].maximum for part in ranges)
+        epoch = max((part.epoch or 0 for part in ranges), default=0)
+        if source.hello.epoch < epoch:
+            source.greet()
         # In an earlier epoch, it may have messages that the primary has lost since then.
-        return all(
-            part.end <= bounds[part.queue].maximum and (part.epoch or 0) <= source.hello.epoch
-            for part in ranges
-        )
+        return has_all and source.hello.epoch >= epoch
 
     def find_source(self) -> "EndpointSource":
         """Return `open_source()`: a broker always has a store."""

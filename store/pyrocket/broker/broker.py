@@ -286,7 +286,7 @@ def log_bytes_of(store: Store) -> int:
 
 
 def version_of(store: Store) -> Version:
-    """Return the version of a store. Reads only memory."""
+    """Return the version of a store. Cheap: reads no file that has not changed."""
     at, history = store.position(), store.history
     recovering = history.recovery_is_interrupted
     return Version(at.published, at.dispatched, at.structure, history.epoch, recovering)

@@ -1,17 +1,21 @@
 """The machine crashes, and loses messages that a stream has already read."""
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyrocket import Store
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import LogTruncatedError, OffsetOutOfRangeError, StoreUnavailableError
+from pyrocket.metadata.epochs import Epochs
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.source.partitions import Ranges
 from pyspark_pyrocket.transport.path import forget
+from support.broker import served
 from support.shares import share
 from support.stores import (
     SMALL,
@@ -162,3 +166,23 @@ def test_a_stream_that_has_read_non_durable_messages_waits_for_a_recovery(box, c
     forget(box.path)
     assert bodies(stream(box), start)[0] == [b"later!"]
     forget(box.path)
+
+
+def test_a_batch_after_a_crash_of_its_broker_reads_everything(box):
+    """The driver's connection is older than the epoch."""
+    path = Path(box.path)
+    with ExitStack() as stack:
+        address = stack.enter_context(served(filled(path, count=30)))
+        place = replace(box, address=address)
+        assert len(read_batch(place)) == 30
+        stack.close()
+        with Store.open(path) as store:
+            Epochs(Layout(path)).begin({("t", 0): 25})
+            assert store.history.epoch == 1
+        with served(Store.open(path), port=int(address.rpartition(":")[2])):
+            assert len(read_batch(place)) == 30
+
+
+def read_batch(box):
+    reader = DefaultSource(box.options).reader(SCHEMA)
+    return read(reader, reader.partitions())

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 from pyrocket import MessageQueue, QueueRange, Store, StoreConfig
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import OptionError, TransportError
+from pyrocket.metadata.epochs import Epochs
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.values.routes import Registration
 from pyspark_pyrocket import DefaultSource
@@ -195,6 +197,9 @@ def test_a_replica_that_may_have_what_the_primary_has_lost_is_not_read(pair):
     for epoch, address in ((0, pair.addresses[1]), (1, pair.addresses[0])):
         reader = pair.target("any").open_reader([QueueRange(queue, 0, 1, epoch)])
         assert reader.client.connection.address == address
+    Epochs(Layout(pair.replica.path)).begin({})
+    reader = pair.target("any").open_reader([QueueRange(queue, 0, 1, 1)])
+    assert reader.client.connection.address == pair.addresses[1]
 
 
 def test_a_broker_has_no_replicas_without_name_servers(pair):
