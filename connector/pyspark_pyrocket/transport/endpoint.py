@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, replace
 
 from pyrocket import (
@@ -242,8 +243,9 @@ class EndpointSource(RemoteSource):
         return {self.hello.broker: self}
 
     def within(self, seconds: float, *, lock: float | None = None) -> "EndpointSource":
-        client = self.client.within(seconds)
-        return EndpointSource(self._endpoint, client, self.watch, self._broker)
+        limited = copy(self)
+        limited.client = self.client.within(seconds)
+        return limited
 
 
 class EndpointSink(RemoteSink):
