@@ -1,15 +1,13 @@
 """Errors that must end nothing: of periodic tasks, of calls, and of the application's code."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
-from pyrocket.errors import PyrocketError
+from pyrocket.base.rounds import Rounds
 
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -19,12 +17,14 @@ class Failures:
     Attributes:
         task_errors: Failures of periodic tasks and of calls to brokers, which are repeated.
         callback_errors: Exceptions of the application's functions other than the listener.
+        rounds: Logs each kind of error once, until what failed has succeeded.
     """
 
     task_errors: int = 0
     callback_errors: int = 0
     warned: set[str] = field(default_factory=set, repr=False)
     lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+    rounds: Rounds = field(default_factory=Rounds, repr=False, compare=False)
 
     def is_first(self, kind: str) -> bool:
         """Whether this is the first call with a kind of error."""
@@ -37,25 +37,19 @@ class Failures:
         """Count and log the error of a task; `what` is its effect."""
         with self.lock:
             self.task_errors += 1
-        self._log(what, error)
+        self.rounds.record(what, error)
 
     def call_back(self, what: str, function: Callable[..., _T], *arguments: Any) -> _T | None:
         """Call a function of the application; count and log its exception, and return None then."""
         try:
-            return function(*arguments)
+            result = function(*arguments)
         except Exception as error:  # The application's code may raise anything.
             with self.lock:
                 self.callback_errors += 1
-            self._log(f"{what} failed", error)
+            self.rounds.record(f"{what} failed", error)
             return None
-
-    def _log(self, what: str, error: Exception) -> None:
-        """Log an error: the first unexpected one of each kind with its traceback."""
-        if isinstance(error, PyrocketError):
-            _log.warning("%s: %s", what, error)
-            return
-        is_first = self.is_first(f"{what}: {type(error).__name__}")
-        _log.error("%s: %r", what, error, exc_info=error if is_first else None)
+        self.rounds.succeeded(f"{what} failed")
+        return result
 
 
 async def attempt(failures: Failures, what: str, call: Awaitable[object]) -> bool:
@@ -65,4 +59,5 @@ async def attempt(failures: Failures, what: str, call: Awaitable[object]) -> boo
     except Exception as error:
         failures.task(what, error)
         return False
+    failures.rounds.succeeded(what)
     return True

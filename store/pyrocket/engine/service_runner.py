@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from pyrocket.base.rounds import Rounds
@@ -237,10 +238,14 @@ class ServiceThread:
             if time.monotonic() - tended >= self._runner.tend_seconds:
                 self.rounds.run("indexing or cleaning failed", writer.run_maintenance)
                 tended = time.monotonic()
-            if not self._runner.run_due(writer):
-                pause_ms = self._runner.wait_ms(writer.page)
-                self._wakes_at = self._engine.clock() + pause_ms
-                self._woken.wait(pause_ms / 1000)
+            if not self.rounds.run("the services failed", partial(self._run_due, writer)):
+                self._woken.wait(RETRY_MS / 1000)
+
+    def _run_due(self, writer: Writer) -> None:
+        if not self._runner.run_due(writer):
+            pause_ms = self._runner.wait_ms(writer.page)
+            self._wakes_at = self._engine.clock() + pause_ms
+            self._woken.wait(pause_ms / 1000)
 
 
 class ReaderDelivery:

@@ -91,7 +91,7 @@ class Notifications:
 
     async def _repeat(self, watch: _Watch, broker: str) -> None:
         """Read a stream, and open it again whenever it ends."""
-        pause = _PAUSE_S
+        pause, failed = _PAUSE_S, f"the notifications of {broker} are followed again"
         while True:
             try:
                 async for notification in self._broker(broker).stream(
@@ -99,10 +99,11 @@ class Notifications:
                 ):
                     pause = _PAUSE_S
                     watch.received(notification)
+                    self._failures.rounds.succeeded(failed)
             except PyrocketError as error:
                 _log.info("the notifications of %s are followed again later: %s", broker, error)
             except Exception as error:
-                self._failures.task(f"the notifications of {broker} are followed again", error)
+                self._failures.task(failed, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             watch.received(None)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from functools import partial
 
 import pytest
 from pyrocket import Message, Store
@@ -67,7 +68,7 @@ class AsyncListener:
         return ConsumeResult.SUCCESS
 
 
-@pytest.mark.parametrize("listener", [listen_async, AsyncListener()])
+@pytest.mark.parametrize("listener", [listen_async, AsyncListener(), partial(listen_async)])
 def test_an_async_listener_is_rejected_when_it_is_given(path, at, listener):
     with pytest.raises(InvalidInputError, match="async def") as caught:
         consumer(at, listener)

@@ -1,12 +1,21 @@
 """Broadcasting consumers keep where they start beside their offsets."""
 
+import asyncio
 import json
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.base.failures import Failures
+from pyrocket.client import local_offsets
+from pyrocket.client.core.offsets import save
+from pyrocket.client.core.process_queue import ProcessQueue
+from pyrocket.client.local_offsets import LocalOffsets
 from pyrocket.client.push_consumer import PushConsumer
 from pyrocket.client.results import ConsumeResult
+from pyrocket.disk.io import replace_file
 from pyrocket.errors import StoreDamagedError
+from pyrocket.values.consuming import GroupPosition
+from pyrocket.values.message import MessageQueue
 from support.name_server import wait_until
 
 
@@ -76,3 +85,22 @@ def test_a_corrupt_file_of_starts_is_an_error_that_names_it(path, at, home, text
     file_of(home, "start.json").write_text(text)
     with pytest.raises(StoreDamagedError, match=r"start\.json cannot be parsed"):
         consumer(at, []).start()
+
+
+def test_offsets_that_could_not_be_written_are_written_later(home, monkeypatch):
+    """The disk was full."""
+    queue, full = MessageQueue("orders", "a", 0), [OSError(28, "No space left on device")] * 2
+
+    def replaced(*given, **more):
+        if full:
+            raise full.pop()
+        return replace_file(*given, **more)
+
+    monkeypatch.setattr(local_offsets, "replace_file", replaced)
+    written = LocalOffsets("c1@DEFAULT", "billing", None)
+    held, failures = ProcessQueue(queue, GroupPosition(0)), Failures()
+    held.next_offset = 3
+    saved = [asyncio.run(save(written, [held], failures)) for _ in range(3)]
+    assert (saved, failures.task_errors) == ([False, False, True], 2)
+    again = LocalOffsets("c1@DEFAULT", "billing", None)
+    assert asyncio.run(again.start(queue)).offset == 3

@@ -318,3 +318,15 @@ def test_a_group_is_consumed_by_one_process_at_a_time(path):
         assert f"process {os.getpid()}" in error
     with consumer({"path": path}, Listener()):
         pass
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has this clock")
+def test_holds_age_while_the_machine_is_suspended(path, at, monkeypatch):
+    clock, read = time.clock_gettime_ns, []
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda one: read.append(one) or clock(one))
+    listener = Listener()
+    with PushConsumer("billing", **at, listener=listener, subscriptions={"orders": "*"}) as one:
+        ages = one._core._member._boot_s
+        before = [*read]
+        assert ages() == pytest.approx(clock(time.CLOCK_BOOTTIME) / 1e9, abs=5)
+        assert read[len(before)] == time.CLOCK_BOOTTIME

@@ -241,3 +241,20 @@ def test_idle_thread_uses_no_cpu(open_store):
         began = time.process_time()
         time.sleep(0.5)
         assert time.process_time() - began < 0.1
+
+
+def test_the_thread_of_the_services_survives_an_unexpected_error(open_store, monkeypatch):
+    store, calls = open_store(), []
+    wait_ms = ServiceRunner.wait_ms
+
+    def fail(self, page):
+        calls.append(page)
+        if len(calls) < 3:
+            raise RuntimeError("a bug")
+        return wait_ms(self, page)
+
+    monkeypatch.setattr(ServiceRunner, "wait_ms", fail)
+    with store.run_services() as thread:
+        wait_until(lambda: len(calls) > 2)
+        assert thread.is_running
+        assert thread.rounds.failures == 2

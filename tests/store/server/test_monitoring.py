@@ -44,6 +44,8 @@ def test_the_metrics_report_the_lag_of_each_group_and_topic(tmp_path):
         assert values(found, "inflight_messages", "cluster") == {"east": 1}
         assert values(found, "ready_messages", "is_retry") == {"false": 2, "true": 0}
         assert values(found, "lag_latency", "topic")["t"] > 0
+        failed = broker_process.metric(found, "pyrocket_failed_rounds_total", "thread")
+        assert (failed["flushes"], {*failed.values()}) == (0, {0})
         receive_and_ack(stub, 32, acks=True)
         assert values(found, "lag_messages", "topic") == {"t": 1}
         stub.close()

@@ -142,12 +142,15 @@ class Membership:
         return await self._members_at(answering[-1])
 
     async def _members_if_answered(self, broker: str) -> list[str] | None:
+        what = f"{broker} is not asked for the members"
         try:
-            return await within(PATIENCE_S, self._members_at(broker))
+            ids = await within(PATIENCE_S, self._members_at(broker))
         except TransportError as error:
             self._joined.pop(broker, None)
-            self._failures.task(f"{broker} is not asked for the members", error)
-        return None
+            self._failures.task(what, error)
+            return None
+        self._failures.rounds.succeeded(what)
+        return ids
 
     async def _members_at(self, broker: str) -> list[str]:
         ids = await self._transport.members(broker, self._config.group)

@@ -174,8 +174,7 @@ async def save(store: OffsetStore, held: Iterable[ProcessQueue], failures: Failu
         pq.sent = position.offset
     if changed:
         call = store.save({pq.queue: position for pq, position in changed.items()})
-        what = f"{len(changed)} offsets were not stored and will be later"
-        if not await attempt(failures, what, call):
+        if not await attempt(failures, "offsets were not stored and will be later", call):
             return False
     for pq, position in changed.items():
         pq.stored = position.offset

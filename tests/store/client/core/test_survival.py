@@ -6,6 +6,7 @@ import pytest
 from pyrocket.client.allocation import averagely
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
+from pyrocket.errors import TransportError
 from support.core_consumers import Listener, cluster, committed, consumer
 from support.simulated_loop import simulated
 
@@ -108,4 +109,28 @@ async def test_errors_of_any_kind_in_a_call_end_nothing(call, orderly):
         b"new",
     }
     assert committed(orders) == {0: 5, 1: 5, 2: 1}
+    await core.stop()
+
+
+@simulated
+async def test_an_error_is_logged_once_until_the_call_has_succeeded(caplog):
+    """A broker that cannot be reached for an hour must not fill the log."""
+    orders = cluster(queues=1, messages=1)
+    core = consumer(orders, Listener())
+    works, fails = core._transport.pull, False
+
+    async def pull(request):
+        if fails:
+            raise TransportError("the broker is gone", remedy="")
+        return await works(request)
+
+    core._transport.pull = pull
+    await core.start()
+    for times in (1, 2):
+        fails = True
+        await asyncio.sleep(60)
+        fails = False
+        await asyncio.sleep(60)
+        assert caplog.text.count("a pull of topic 'orders' queue 0 failed") == times
+    assert core.stats.task_errors > 20
     await core.stop()
