@@ -25,13 +25,7 @@ from pyrocket.remote.source import RemoteSource
 from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import Stager, staged_name
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.message import (
-    AppendResult,
-    Message,
-    MessageQueue,
-    OutgoingMessage,
-    SendResult,
-)
+from pyrocket.values.message import AppendResult, Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.sink import FAIL, ContentSum, Published, Staged
 from pyrocket.wire.channel import CLIENTS
 from pyrocket.wire.messages import value_of

@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
-from pyrocket.remoting.calls import (
-    CallKind,
-    ResponseCode,
-    ServerCall,
-    succeeded,
-    table_of,
-)
+from pyrocket.remoting.calls import CallKind, ResponseCode, ServerCall, succeeded, table_of
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.values.admin import TopicConfig

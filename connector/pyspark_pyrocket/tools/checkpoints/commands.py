@@ -15,12 +15,7 @@ from pyrocket.tools.cli.frame import agreed as ask
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import SparkCheckpoint, read_checkpoint
-from pyspark_pyrocket.tools.checkpoints.reset import (
-    Move,
-    place_of,
-    plan_reset,
-    write_move,
-)
+from pyspark_pyrocket.tools.checkpoints.reset import Move, place_of, plan_reset, write_move
 from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.transport.interface import Bounds, Target
 from pyspark_pyrocket.transport.targets import opened_source, target_at

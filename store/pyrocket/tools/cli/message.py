@@ -14,12 +14,7 @@ from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, OptionError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
-from pyrocket.tools.cli.place import (
-    GivenPlace,
-    complete_groups,
-    place_options,
-    topic_argument,
-)
+from pyrocket.tools.cli.place import GivenPlace, complete_groups, place_options, topic_argument
 from pyrocket.tools.cli.show import (
     FORMAT_FIELDS,
     format_option,
