@@ -72,7 +72,8 @@ class BrokerStaging:
 
     def remove(self, name: str) -> None:
         """Delete a file that will not be published."""
-        self._client.call("Discard", staged=[_named(name, self.store_id)])
+        unpublished = Staged(name, 0, 0, 0, 0, ContentSum(), self.store_id)
+        self._client.call("Discard", staged=[unpublished])
 
 
 class Upload:
@@ -124,10 +125,6 @@ class Upload:
     def close(self) -> None:
         """Stop sending."""
         self._thread.shutdown(cancel_futures=True)
-
-
-def _named(name: str, store: str) -> Staged:
-    return Staged(name, 0, 0, 0, 0, ContentSum(), store)
 
 
 def blocks_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
