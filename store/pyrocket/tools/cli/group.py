@@ -94,15 +94,12 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     config, lags, members = target.group(name), target.lag(name), target.members(name)
     if as_json:
         topics = [_sum_document(total) for total in sum_by_topic(lags)]
-        show_json(
-            {
-                **_settings_document(config),
-                "topics": topics,
-                "members": None
-                if members is None
-                else [_member_document(member) for member in members],
-            }
-        )
+        document = {**_settings_document(config), "topics": topics, "members": None}
+        if members is not None:
+            document["members"] = [
+                {"clientId": member.client_id, "differs": member.differs} for member in members
+            ]
+        show_json(document)
         return OK
     _show_settings(config)
     click.echo()
@@ -411,10 +408,6 @@ def _show_members(members: "Sequence[LiveMember]") -> None:
         return
     rows = [(member.client_id, "differ" if member.differs else "the group's") for member in members]
     show_rows(("member", "subscriptions"), rows)
-
-
-def _member_document(one: "LiveMember") -> dict[str, Any]:
-    return {"clientId": one.client_id, "differs": one.differs}
 
 
 def _offset_document(one: QueueLag) -> dict[str, Any]:

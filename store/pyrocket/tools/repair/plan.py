@@ -69,10 +69,11 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
         file = "/".join(file.split("/")[1:3])
     damage = report.first_damage if cut else None
     end = damage.start if damage else report.log_end
+    names = ", ".join(topic.name for topic in report.missing_topics)
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
         CONFIG: f"replace {file} by {file}.bak",
-        TOPICS: f"add the missing topics to config/topics.json: {_names(report)}",
+        TOPICS: f"add the missing topics to config/topics.json: {names}",
         LENGTH: f"extend {file} to its full length",
         STEP_OVER: "write placeholders over the damaged bytes of the log, after copying them to"
         " pyrocket/quarantine; reads of these messages still fail, all other messages are kept",
@@ -90,10 +91,6 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
 def _removed(report: Report, damage: DamagedRange | None) -> str:
     """Return a clause with the number of complete messages that a truncation removes."""
     return f"which removes {report.messages - damage.before} complete messages, " if damage else ""
-
-
-def _names(report: Report) -> str:
-    return ", ".join(topic.name for topic in report.missing_topics)
 
 
 def is_beyond_repair(report: Report) -> bool:
