@@ -107,11 +107,7 @@ PAYLOADS = frozenset({"body", "value"})
 
 
 def default_columns(
-    *,
-    kafka: bool,
-    headers: bool,
-    text: bool,
-    fields: Sequence[types.StructField] | None = None,
+    *, kafka: bool, headers: bool, text: bool, fields: Sequence[types.StructField] | None = None
 ) -> types.StructType:
     """Return the columns of a DataFrame for which the user gives no schema.
 

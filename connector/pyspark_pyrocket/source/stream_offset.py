@@ -155,9 +155,7 @@ def _check_version(value: Mapping[str, Any]) -> None:
         )
 
 
-def _scope(
-    value: Mapping[str, Any],
-) -> tuple[dict[str, SourceIdentity], dict[str, dict[str, str]]]:
+def _scope(value: Mapping[str, Any]) -> tuple[dict[str, SourceIdentity], dict[str, dict[str, str]]]:
     """Return the identities of the brokers' stores, and the ids of their topics."""
     if value["version"] == 1:
         names = {name for by_broker in value["offsets"].values() for name in by_broker}

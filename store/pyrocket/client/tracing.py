@@ -75,10 +75,7 @@ class Tracer:
             await self._send_all()
 
     def sent(
-        self,
-        messages: Sequence[OutgoingMessage],
-        began_ms: int,
-        results: Sequence[SendResult] = (),
+        self, messages: Sequence[OutgoingMessage], began_ms: int, results: Sequence[SendResult] = ()
     ) -> None:
         """Trace a send; without results it has failed."""
         cost_ms = system_clock() - began_ms

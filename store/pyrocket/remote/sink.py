@@ -45,11 +45,7 @@ class BrokerStaging:
     """The staging area of a broker."""
 
     def __init__(
-        self,
-        client: Client,
-        store_id: str,
-        queues_of: Callable[[str], int],
-        block_bytes: int,
+        self, client: Client, store_id: str, queues_of: Callable[[str], int], block_bytes: int
     ) -> None:
         """`queues_of` returns the number of write queues of a topic, which need not exist yet."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
@@ -278,10 +274,7 @@ class RemoteSink:
         check_whole("attempt", attempt)
         self._known.clear()
         place = BrokerStaging(
-            self.client,
-            self.store_id,
-            lambda name: self._planned(name).queues,
-            self._block_bytes,
+            self.client, self.store_id, lambda name: self._planned(name).queues, self._block_bytes
         )
         return Stager(place, self._encoder, batch, (partition, attempt))
 

@@ -246,7 +246,5 @@ _all_brokers = CallKind(
     lambda answer: _brokers((table_of(answer).get("brokerAddrTable") or {}).values()),
 )
 _all_topics = CallKind(
-    206,
-    "the topics",
-    lambda answer: sorted(map(str, table_of(answer).get("topicList") or ())),
+    206, "the topics", lambda answer: sorted(map(str, table_of(answer).get("topicList") or ()))
 )

@@ -275,11 +275,7 @@ class Stager:
     """
 
     def __init__(
-        self,
-        place: StagingPlace,
-        encoder: MessageEncoder,
-        batch: SinkBatch,
-        task: tuple[int, int],
+        self, place: StagingPlace, encoder: MessageEncoder, batch: SinkBatch, task: tuple[int, int]
     ) -> None:
         """`task` is the partition and the attempt. The first rows create the file."""
         self._place, self._encoder = place, encoder

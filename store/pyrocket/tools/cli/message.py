@@ -245,10 +245,7 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--key", "keys", multiple=True, help="A key of the message; may be repeated.")
 @click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
 @click.option(
-    "--queue",
-    "queue_id",
-    type=click.IntRange(0),
-    help="The queue id; by default round robin.",
+    "--queue", "queue_id", type=click.IntRange(0), help="The queue id; by default round robin."
 )
 @click.option("--sharding-key", help="Messages with the same key go to the same queue.")
 @click.option("--delay", type=_delay, metavar="DURATION", help="Deliver after this, such as 30s.")
