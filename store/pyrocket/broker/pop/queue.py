@@ -37,7 +37,8 @@ class QueueState:
         """Apply a state change."""
         match event:
             case Start():
-                self._start(event.offset)
+                self.flight.clear()
+                self.next, self.known = event.offset, True
             case SkipTo():
                 self._skip_to(event.offset)
             case Saved():
@@ -105,10 +106,6 @@ class QueueState:
         both = {name: np.concatenate([new, old[name]]) for name, new in lost.columns().items()}
         order = np.argsort(both["offset"], kind="stable")
         self.flight.set_columns([column[order] for column in both.values()])
-
-    def _start(self, offset: int) -> None:
-        self.flight.clear()
-        self.next, self.known = offset, True
 
     def _skip_to(self, offset: int) -> None:
         if offset > self.committed:
