@@ -121,12 +121,9 @@ def default_columns(
         if name in PAYLOADS and fields is not None:
             columns += fields
         else:
-            columns.append(types.StructField(name, _default_type(name, text)))
+            kind = COLUMNS[name][text and name in PAYLOADS].spark_type
+            columns.append(types.StructField(name, kind))
     return types.StructType(columns)
-
-
-def _default_type(name: str, text: bool) -> types.DataType:
-    return COLUMNS[name][text and name in PAYLOADS].spark_type
 
 
 def unknown_column(message: str, name: str, names: Iterable[str], rest: str) -> SchemaError:

@@ -117,7 +117,7 @@ class StreamOffset:
                 brokers=brokers,
                 offsets=_of_brokers(value["offsets"], brokers),
                 waiting=tuple(
-                    topic for topic, by_broker in value["offsets"].items() if _is_empty(by_broker)
+                    topic for topic, known in value["offsets"].items() if not any(known.values())
                 ),
                 topic_ids=ids,
                 first=_of_brokers(value.get("from", {}), brokers),
@@ -208,7 +208,3 @@ def _check_brokers(
             raise ValueError(
                 f"{topic!r} has the brokers {sorted(by_broker)}, not {sorted(brokers)}"
             )
-
-
-def _is_empty(by_broker: Mapping[str, Mapping[str, object]]) -> bool:
-    return not any(by_broker.values())
