@@ -227,7 +227,7 @@ class RemoteSink:
         start = random.randrange(1024) if first_queue is None else first_queue
         routes = _Routes(self._existing)
         size = self._block_bytes
-        parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
+        parts = self._encoder.encode_rows(batch, columns, topic, start, routes, size)
         blocks = (block for part in parts for block in blocks_of(part, size))
         reply = self.client.call("Append", topics=routes.used, records=blocks)
         return value_of(reply, AppendResult)
