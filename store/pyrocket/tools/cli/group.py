@@ -192,9 +192,7 @@ def _exponential(
     help="Each delay is the previous delay times MULTIPLIER, such as 5s 2h 2.",
 )
 @click.option(
-    "--retry-queues",
-    type=click.IntRange(1, MAX_QUEUES),
-    help="Queues of the group's retry topic.",
+    "--retry-queues", type=click.IntRange(1, MAX_QUEUES), help="Queues of the group's retry topic."
 )
 @click.option("--create-missing", is_flag=True, help="Create the group if it is missing.")
 @exits_with_json
@@ -417,12 +415,7 @@ def _offset_document(one: QueueLag) -> dict[str, Any]:
 
 
 def _sum_document(one: LagSum) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "lag": one.lag,
-        "lagBytes": one.bytes,
-        "behindMs": one.delay_ms,
-    }
+    return {"topic": one.topic, "lag": one.lag, "lagBytes": one.bytes, "behindMs": one.delay_ms}
 
 
 def _document(one: QueueLag) -> dict[str, Any]:
