@@ -107,11 +107,7 @@ PAYLOADS = frozenset({"body", "value"})
 
 
 def default_columns(
-    *,
-    kafka: bool,
-    headers: bool,
-    text: bool,
-    fields: Sequence[types.StructField] | None = None,
+    *, kafka: bool, headers: bool, text: bool, fields: Sequence[types.StructField] | None = None
 ) -> types.StructType:
     """Return the columns of a DataFrame for which the user gives no schema.
 
@@ -125,12 +121,9 @@ def default_columns(
         if name in PAYLOADS and fields is not None:
             columns += fields
         else:
-            columns.append(types.StructField(name, _default_type(name, text)))
+            kind = COLUMNS[name][text and name in PAYLOADS].spark_type
+            columns.append(types.StructField(name, kind))
     return types.StructType(columns)
-
-
-def _default_type(name: str, text: bool) -> types.DataType:
-    return COLUMNS[name][text and name in PAYLOADS].spark_type
 
 
 def unknown_column(message: str, name: str, names: Iterable[str], rest: str) -> SchemaError:

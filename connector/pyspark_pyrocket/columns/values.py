@@ -4,14 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyrocket.errors import OptionError, SchemaError
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from pyspark_pyrocket.arrow_types import arrow_type
 from pyspark_pyrocket.columns.messages import COLUMNS, PAYLOADS, unknown_column, wrong_type

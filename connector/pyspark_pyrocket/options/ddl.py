@@ -222,16 +222,11 @@ class _Parser:
     def _wrong(self, happened: str, at: int | None = None) -> SchemaError:
         place = self._tokens[self._at][2] if at is None else at
         rest = self._text[place:].strip()
+        words = dict.fromkeys(kind.simpleString().split("(")[0].upper() for kind in _WORDS.values())
         return SchemaError(
             f"Option {self._option!r}: {happened}, at {rest[:40]!r}."
             if rest
             else f"Option {self._option!r}: {happened}, at its end.",
             remedy="Write Spark's DDL, as in id BIGINT, at TIMESTAMP, items ARRAY<STRUCT<sku: "
-            f"STRING, n: INT>>, with the types {', '.join(_named_once())}, ARRAY, MAP, STRUCT.",
+            f"STRING, n: INT>>, with the types {', '.join(words)}, ARRAY, MAP, STRUCT.",
         )
-
-
-def _named_once() -> list[str]:
-    return list(
-        dict.fromkeys(kind.simpleString().split("(")[0].upper() for kind in _WORDS.values())
-    )

@@ -215,6 +215,5 @@ def _schema(given: OptionReader, corrupt: str) -> tuple[StructType | None, bool]
 
 def _needs(option: str, condition: str) -> OptionError:
     return conflict(
-        f"Option {option!r} is given, but it needs {condition}.",
-        f"Set that, or remove {option!r}.",
+        f"Option {option!r} is given, but it needs {condition}.", f"Set that, or remove {option!r}."
     )

@@ -5,12 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyrocket import StoreConfig, check_topic_name
-from pyrocket.errors import (
-    InvalidInputError,
-    OptionError,
-    SinkError,
-    StoreNotFoundError,
-)
+from pyrocket.errors import InvalidInputError, OptionError, SinkError, StoreNotFoundError
 from pyspark.sql.types import StructType
 
 from pyspark_pyrocket.options.delivery import ACCEPT, AT_LEAST_ONCE

@@ -21,12 +21,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task, batch_of_write
-from pyspark_pyrocket.sink.prepare import (
-    SinkPlan,
-    open_for_staging,
-    open_for_writing,
-    settle_store,
-)
+from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_staging, open_for_writing, settle_store
 from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink
 from pyspark_pyrocket.worker import freeze_imports

@@ -37,7 +37,8 @@ class Intake:
         If `waits` and there are too few messages for a micro-batch yet, return `start`.
         """
         backlog = end.minus(start).total()
-        self._holds = waits and backlog > 0 and self._has_to_wait(source, backlog)
+        is_short = 0 < backlog < (self._admission.min_rows or 0)
+        self._holds = waits and is_short and self._is_early(source)
         if self._holds:
             return start
         taken = self._limit(source, start, end)
@@ -49,9 +50,6 @@ class Intake:
     def is_over(self, source: MessageSource) -> bool:
         """Return whether messages were held back and the maximum delay has passed."""
         return self._holds and not self._is_early(source)
-
-    def _has_to_wait(self, source: MessageSource, backlog: int) -> bool:
-        return backlog < (self._admission.min_rows or 0) and self._is_early(source)
 
     def _is_early(self, source: MessageSource) -> bool:
         # A clock that was set back must not delay a micro-batch for long.

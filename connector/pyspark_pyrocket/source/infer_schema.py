@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-import pyarrow as pa
 from pyrocket import MessageFilter, MessageQueue, QueueRange, ScanTally
 from pyrocket.errors import SchemaError
 from pyspark.sql.types import StringType, StructField, StructType
@@ -82,7 +81,8 @@ def bodies_to_read(source: MessageSource, options: ReadOptions) -> Iterator[byte
     """
     if options.view != MESSAGES:
         tasks = view_partitions(source, options)
-        return _first(batch for task in tasks for batch in rows_of(task, ("body",), options))
+        batches = (batch for task in tasks for batch in rows_of(task, ("body",), options))
+        return islice((body for batch in batches for body in batch.column(0).to_pylist()), SAMPLED)
     # The read itself reports lost messages.
     losses = Losses(LossPolicy(policy=SKIP), quiet=True)
     start, end = find_span(source, options, read_bounds(source, options), losses)
@@ -109,10 +109,6 @@ class _Queue:
     at: int
     end: int
     budget: int
-
-
-def _first(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    return islice((body for batch in batches for body in batch.column(0).to_pylist()), SAMPLED)
 
 
 def _spread(

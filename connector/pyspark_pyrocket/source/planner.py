@@ -3,7 +3,7 @@
 Runs on the driver and reads only the bounds of queues: O(queues), independent of the log's size.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -24,7 +24,7 @@ from pyspark_pyrocket.options.selection import MESSAGES, WAITING
 from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.data_loss import Losses
 from pyspark_pyrocket.source.offset_range import find_span
-from pyspark_pyrocket.source.offsets import Offsets, topics_of
+from pyspark_pyrocket.source.offsets import topics_of
 from pyspark_pyrocket.source.partitions import (
     Ranges,
     ReadPartition,
@@ -118,7 +118,8 @@ def batch_partitions(source: MessageSource, options: ReadOptions) -> list[ReadPa
     brokers, bounds = source.identities(), read_bounds(source, options)
     start, end = find_span(source, options, bounds, Losses(options.loss))
     _warn_of_retired_queues(source, bounds, options.subscription)
-    return partitions(source, options, _ranges(start, end), brokers)
+    ranges = (QueueRange(queue, start[queue], offset) for queue, offset in end.items())
+    return partitions(source, options, ranges, brokers)
 
 
 def partitions(
@@ -141,10 +142,6 @@ def partitions(
         for task in cut(kept, options.splitting, source)
         for broker, group in groupby(task, lambda part: part.queue.broker)
     ]
-
-
-def _ranges(start: Offsets, end: Offsets) -> Iterator[QueueRange]:
-    return (QueueRange(queue, start[queue], offset) for queue, offset in end.items())
 
 
 def _warn_of_retired_queues(

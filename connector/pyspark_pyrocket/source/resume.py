@@ -154,10 +154,7 @@ def check_store(source: MessageSource, offset: StreamOffset) -> None:
         # An offset of version 1 without queues has no name of a broker.
         name = broker if broker in now else next(iter(now))
         place = sources[name].target.describe()
-        for what, known, here in (
-            ("store", then.store, now[name].store),
-            ("broker", broker, name),
-        ):
+        for what, known, here in (("store", then.store, now[name].store), ("broker", broker, name)):
             if known and here and known != here:
                 raise DataLossError(
                     f"The checkpoint belongs to {what} {known}, but {place} is {what} {here}.",

@@ -117,7 +117,7 @@ class StreamOffset:
                 brokers=brokers,
                 offsets=_of_brokers(value["offsets"], brokers),
                 waiting=tuple(
-                    topic for topic, by_broker in value["offsets"].items() if _is_empty(by_broker)
+                    topic for topic, known in value["offsets"].items() if not any(known.values())
                 ),
                 topic_ids=ids,
                 first=_of_brokers(value.get("from", {}), brokers),
@@ -155,9 +155,7 @@ def _check_version(value: Mapping[str, Any]) -> None:
         )
 
 
-def _scope(
-    value: Mapping[str, Any],
-) -> tuple[dict[str, SourceIdentity], dict[str, dict[str, str]]]:
+def _scope(value: Mapping[str, Any]) -> tuple[dict[str, SourceIdentity], dict[str, dict[str, str]]]:
     """Return the identities of the brokers' stores, and the ids of their topics."""
     if value["version"] == 1:
         names = {name for by_broker in value["offsets"].values() for name in by_broker}
@@ -210,7 +208,3 @@ def _check_brokers(
             raise ValueError(
                 f"{topic!r} has the brokers {sorted(by_broker)}, not {sorted(brokers)}"
             )
-
-
-def _is_empty(by_broker: Mapping[str, Mapping[str, object]]) -> bool:
-    return not any(by_broker.values())

@@ -139,11 +139,7 @@ def rows_of(
 
 
 def _read_ranges(
-    source: BrokerSource,
-    ranges: Task,
-    columns: Columns,
-    loss: LossPolicy,
-    selection: Selection,
+    source: BrokerSource, ranges: Task, columns: Columns, loss: LossPolicy, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
     tally, scan = ScanTally(), partial(columns.of_range, source)
     for few in small_together(ranges):

@@ -173,11 +173,9 @@ class _Directory:
             target.close_source()
         self._lookup.close()
 
-    def _is_old(self) -> bool:
-        return time.monotonic() - self._asked_s > REFRESH_S
-
     def _wait_for(self, name: str, seconds: float) -> None:
-        if not self._is_old() and self._missing(name) is None:
+        is_old = time.monotonic() - self._asked_s > REFRESH_S
+        if not is_old and self._missing(name) is None:
             return
         end = time.monotonic() + seconds
         while True:

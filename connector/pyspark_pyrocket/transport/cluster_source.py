@@ -5,14 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from pyrocket import (
-    ByteSpan,
-    MessageQueue,
-    QueueOffsets,
-    QueueRange,
-    SourceIdentity,
-    TopicConfig,
-)
+from pyrocket import ByteSpan, MessageQueue, QueueOffsets, QueueRange, SourceIdentity, TopicConfig
 
 from pyspark_pyrocket.transport.interface import BrokerSource, Target
 

@@ -26,16 +26,9 @@ from pyrocket import (
     TopicConfig,
 )
 from pyrocket.base.config import DEFAULT_QUEUES
-from pyrocket.errors import (
-    StoreLockedError,
-    StoreNotFoundError,
-    StoreNotSharedError,
-)
+from pyrocket.errors import StoreLockedError, StoreNotFoundError, StoreNotSharedError
 
-from pyspark_pyrocket.transport.interface import (
-    Capability,
-    RowStager,
-)
+from pyspark_pyrocket.transport.interface import Capability, RowStager
 
 _MAX_OPEN = 8
 """Open stores per process; a query has one or two."""

@@ -45,11 +45,7 @@ class _BrokerView:
     """A view of one broker's source, to which it delegates all other calls."""
 
     def __init__(
-        self,
-        name: str,
-        source: BrokerSource,
-        topics: Collection[str],
-        confirmed: dict[str, _Log],
+        self, name: str, source: BrokerSource, topics: Collection[str], confirmed: dict[str, _Log]
     ) -> None:
         self._name, self._source, self._planned = name, source, topics
         self._confirmed = confirmed

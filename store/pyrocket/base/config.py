@@ -187,7 +187,10 @@ class StoreConfig:
         for name, (least, most) in _RANGES.items():
             check_whole(name, getattr(self, name), least, most)
         self._check_sizes()
-        self._check_property_crc()
+        if not isinstance(self.property_crc, bool | None):
+            raise OptionError(
+                f"property_crc is {self.property_crc!r}.", remedy="Use True, False or None."
+            )
         parse_delay_levels(self.delay_levels_text)
         mode = self.dir_mode
         if mode is not None and not (is_whole(mode) and mode & ~0o6077 == 0o700):
@@ -207,12 +210,6 @@ class StoreConfig:
             raise OptionError(
                 f"index_slots is {slots!r}, index_items is {items!r}.",
                 remedy="Use at least 1 and 2; a file takes 4 and 20 bytes each, below 2 GiB.",
-            )
-
-    def _check_property_crc(self) -> None:
-        if not isinstance(self.property_crc, bool | None):
-            raise OptionError(
-                f"property_crc is {self.property_crc!r}.", remedy="Use True, False or None."
             )
 
     @property

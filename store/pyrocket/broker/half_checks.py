@@ -30,15 +30,12 @@ class Producers(Protocol):
 
     def topics(self) -> Collection[str]:
         """Return the topics that connected producers send to."""
-        ...
 
     def room(self, topic: str) -> int:
         """Return the number of further check requests that the producers of a topic accept."""
-        ...
 
     def ask(self, topic: str, request: CheckRequest) -> bool:
         """Send a check request to a producer of the topic; return False if none accepts it."""
-        ...
 
 
 class BrokerTransactions:

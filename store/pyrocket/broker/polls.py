@@ -261,7 +261,8 @@ class Polls:
     def _run(self) -> None:
         rounds = self.rounds
         while not self._closed:
-            self._changed.wait(self._pause_s())
+            pause_s = max(self._sweep_at - time.monotonic(), _LEAST_S)
+            self._changed.wait(min(pause_s, _LOOK_S) if len(self.holds) else pause_s)
             self._changed.clear()
             if len(self.holds):
                 rounds.run("waking long polls failed", self._wake_for_arrivals)
@@ -270,10 +271,6 @@ class Polls:
                     self._sweep_at = time.monotonic() + _SWEEP_S
                 rounds.run("renewing invisible times failed", self.renewals.renew)
                 rounds.run("sweeping the states of groups failed", self._sweep)
-
-    def _pause_s(self) -> float:
-        pause_s = max(self._sweep_at - time.monotonic(), _LEAST_S)
-        return min(pause_s, _LOOK_S) if len(self.holds) else pause_s
 
     def _sweep_in(self, seconds: float) -> None:
         """Schedule the next sweep in at most `seconds`."""

@@ -75,10 +75,7 @@ class Tracer:
             await self._send_all()
 
     def sent(
-        self,
-        messages: Sequence[OutgoingMessage],
-        began_ms: int,
-        results: Sequence[SendResult] = (),
+        self, messages: Sequence[OutgoingMessage], began_ms: int, results: Sequence[SendResult] = ()
     ) -> None:
         """Trace a send; without results it has failed."""
         cost_ms = system_clock() - began_ms
@@ -93,8 +90,7 @@ class Tracer:
     def half_sent(self, one: OutgoingMessage, began_ms: int, undecided: Undecided | None) -> None:
         """Trace the send of a half message; without `undecided` it has failed."""
         is_stored = undecided is not None and undecided.status is SendStatus.SEND_OK
-        cost_ms = system_clock() - began_ms
-        self._add_pub(one, began_ms, cost_ms, HALF, "", is_stored)
+        self._add_pub(one, began_ms, system_clock() - began_ms, HALF, "", is_stored)
 
     def ended(self, undecided: Undecided, state: LocalTransactionState, from_check: bool) -> None:
         """Trace the end of a transaction."""

@@ -136,9 +136,7 @@ def _walk(path: str, at: int, flags: int) -> int:
         above, at = descriptor, at + 1 + len(part)
         try:
             descriptor = os.open(
-                part,
-                (flags if number == len(parts) else _PASS) | os.O_NOFOLLOW,
-                dir_fd=above,
+                part, (flags if number == len(parts) else _PASS) | os.O_NOFOLLOW, dir_fd=above
             )
         except OSError as error:
             error.filename = path[:at]

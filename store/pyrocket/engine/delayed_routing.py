@@ -110,7 +110,10 @@ class DelayRouter:
             return
         levels = np.minimum(_filled(level, len(columns)), len(self._levels))
         dues = _filled(due_at, len(columns))
-        self._check_near(dues, now)
+        far = dues - now > self._max_ms
+        if far.any():
+            row = int(np.argmax(far))
+            raise self._too_far(f"row {row} is", int(dues[row]) - now)
         columns = replace(columns, delay_level=None, delay=None, deliver_at=None)
         if due_at is not None:
             columns = with_properties(columns, number_property(TIMER_DELIVER_MS, due_at))
@@ -125,17 +128,9 @@ class DelayRouter:
             yield replace(routed, delays=np.array(self._levels, np.int64)[own - 1])
         if len(timed):
             routed, own = _pick(topic, timed, columns, queue_ids), dues[timed]
-            waits, queues = (
-                number_property(TIMER_OUT_MS, pa.array(own)),
-                np.zeros(len(own), np.int32),
-            )
+            waits = number_property(TIMER_OUT_MS, pa.array(own))
+            queues = np.zeros(len(own), np.int32)
             yield replace(_diverted(routed, TIMER_TOPIC, queues, waits), dues=own)
-
-    def _check_near(self, dues: Ints, now: int) -> None:
-        far = dues - now > self._max_ms
-        if far.any():
-            row = int(np.argmax(far))
-            raise self._too_far(f"row {row} is", int(dues[row]) - now)
 
     def _too_far(self, what: str, ahead_ms: int) -> MessageError:
         return MessageError(

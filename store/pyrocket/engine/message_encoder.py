@@ -107,43 +107,26 @@ class MessageEncoder:
         topic: str | None,
         first_queue: int,
         route_to: Callable[[str], AppendRoute],
-    ) -> list[EncodedBatch]:
-        """Return the rows of a checked batch as records; `topic` overrides the column.
-
-        Delayed rows become records for the system topics. Raises MessageError with the row number,
-        and the errors of `route_to`.
-        """
-        return list(self.encode_parts(batch, columns, topic, first_queue, route_to, ENCODE_BYTES))
-
-    def encode_parts(
-        self,
-        batch: pa.RecordBatch,
-        columns: SendColumns,
-        topic: str | None,
-        first_queue: int,
-        route_to: Callable[[str], AppendRoute],
-        max_bytes: int,
+        max_bytes: int = ENCODE_BYTES,
     ) -> Iterator[EncodedBatch]:
-        """Return an iterator over the same records, encoding about `max_bytes` at a time.
+        """Return an iterator over the rows of a checked batch as records; `topic` overrides the
+        column.
 
-        The routes of all topics are determined before the iterator is returned.
+        About `max_bytes` are encoded at a time. Delayed rows become records for the system topics.
+        The routes of all topics are determined before the iterator is returned. Raises MessageError
+        with the row number, and the errors of `route_to`.
         """
         parts = [(route_to(name), rows) for name, rows in by_topic(batch, topic)]
-        return self._encode_parts(columns, parts, first_queue, max_bytes)
 
-    def _encode_parts(
-        self,
-        columns: SendColumns,
-        parts: Sequence[tuple[AppendRoute, pa.Array | None]],
-        first_queue: int,
-        max_bytes: int,
-    ) -> Iterator[EncodedBatch]:
-        for to, rows in parts:
-            part = columns if rows is None else columns.take(rows)
-            try:
-                yield from self._encode_columns(part, to, first_queue, max_bytes)
-            except MessageError as error:
-                raise name_row(error, rows) from None
+        def encoded() -> Iterator[EncodedBatch]:
+            for to, rows in parts:
+                part = columns if rows is None else columns.take(rows)
+                try:
+                    yield from self._encode_columns(part, to, first_queue, max_bytes)
+                except MessageError as error:
+                    raise name_row(error, rows) from None
+
+        return encoded()
 
     def _encode_columns(
         self, columns: SendColumns, route_to: AppendRoute, first_queue: int, max_bytes: int

@@ -193,11 +193,7 @@ class _Run:
         self.demand(holds, "its topic has no such write queue", "QUEUE_NOT_FOUND")
 
     def demand(
-        self,
-        holds: Bools | bool,
-        reason: str,
-        code: str = "RECORD_ILLEGAL",
-        remedy: str = _ENCODE,
+        self, holds: Bools | bool, reason: str, code: str = "RECORD_ILLEGAL", remedy: str = _ENCODE
     ) -> None:
         """Raise MessageError for the first record for which `holds` is false."""
         if not np.all(holds):

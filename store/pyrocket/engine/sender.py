@@ -201,7 +201,7 @@ class Sender:
         if not len(columns):
             return AppendResult(0, 0, writer.page[PUBLISHED])
         start = random.randrange(1024) if first_queue is None else first_queue
-        encoded = self.outgoing.encode_rows(batch, columns, topic, start, self.route)
+        encoded = [*self.outgoing.encode_rows(batch, columns, topic, start, self.route)]
         self._create_system_topics(writer, encoded)
         appended = self._queue.append(writer, encoded, whole=whole)
         size = sum(int(append.batch.sizes.sum()) for append in appended)

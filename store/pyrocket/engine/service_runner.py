@@ -64,11 +64,9 @@ class Service(Protocol):
         Called without the write lock. Must acquire the lock with `writer.try_exclusive()`, and need
         not catch the StoreLockedError (LOCK_TIMEOUT) of this method.
         """
-        ...
 
     def next_due(self, writer: Writer, now_ms: int) -> int:
         """Return the next due time in epoch ms, or NEVER. Called with the write lock held."""
-        ...
 
 
 class ServiceRunner:
@@ -287,11 +285,8 @@ class ReaderDelivery:
             return False  # The next read raises the error.
         # Without a valid shared state the due time is unknown: check whether a message was ever
         # delayed.
-        return (due or 0) <= self._clock() and self._has_delayed()
-
-    def _has_delayed(self) -> bool:
-        topics = (SCHEDULE_TOPIC, TIMER_TOPIC)
-        return any(self._layout.topic_queues(topic).exists() for topic in topics)
+        folders = map(self._layout.topic_queues, (SCHEDULE_TOPIC, TIMER_TOPIC))
+        return (due or 0) <= self._clock() and any(folder.exists() for folder in folders)
 
 
 def _deliver_once(store: Any) -> bool:

@@ -73,10 +73,7 @@ def _checked(data: bytes) -> Any:
         raise ValueError("nested too deeply") from error
     if not isinstance(known, dict) or not {_CRC, _CONTENT} & known.keys():
         return known
-    if known.keys() != {_CRC, _CONTENT} or known[_CRC] != _sum(known[_CONTENT]):
+    text = json.dumps(known.get(_CONTENT), sort_keys=True)
+    if known.keys() != {_CRC, _CONTENT} or known[_CRC] != crc32(text.encode()):
         raise ValueError("it does not match its checksum")
     return known[_CONTENT]
-
-
-def _sum(content: Any) -> int:
-    return crc32(json.dumps(content, sort_keys=True).encode())

@@ -28,13 +28,14 @@ _SHORT = 512
 
 def java_hash(text: str) -> int:
     """Return `text.hashCode()` as a signed 32-bit integer."""
-    units: Sequence[int] = text.encode() if text.isascii() else _units(text)
-    value = sum(map(mul, units[::-1], _plain_powers(max(len(units), _SHORT)))) & 0xFFFFFFFF
+    units: Sequence[int]
+    if text.isascii():
+        units = text.encode()
+    else:
+        units = memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
+    powers = _plain_powers(max(len(units), _SHORT).bit_length())
+    value = sum(map(mul, units[::-1], powers)) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
-
-
-def _units(text: str) -> memoryview:
-    return memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
 
 
 def queue_for_key(key: str, queues: int) -> int:
@@ -105,10 +106,10 @@ def _hash_chunk(
     31 is odd and therefore has an inverse w. unit·31^(end-1-i) is 31^(end-1) times unit·w^i, and
     the sum of unit·w^i over a run is a difference of one running sum over all runs.
     """
-    longest = max(_CHUNK, len(units))
-    powers = _powers(longest)
+    bits = max(_CHUNK, len(units)).bit_length()
+    powers, inverse_powers = _powers(31, bits), _powers(pow(31, -1, 1 << 32), bits)
     running = np.zeros(len(units) + 1, np.uint32)
-    terms = np.multiply(units, _inverse_powers(longest)[: len(units)], dtype=np.uint32)
+    terms = np.multiply(units, inverse_powers[: len(units)], dtype=np.uint32)
     np.cumsum(terms, dtype=np.uint32, out=running[1:])
     ends = offsets[1:]
     sums = running[ends] - running[offsets[:-1]]
@@ -119,30 +120,17 @@ def _hash_chunk(
     return hashes
 
 
-def _powers(most: int) -> npt.NDArray[np.uint32]:
-    """Return 31^0 … 31^most modulo 2³²."""
-    return _powers_of(31, most.bit_length())
-
-
-def _inverse_powers(most: int) -> npt.NDArray[np.uint32]:
-    """Return w^0 … w^most modulo 2³², where 31·w is 1."""
-    return _powers_of(pow(31, -1, 1 << 32), most.bit_length())
-
-
 @cache
-def _powers_of(base: int, bits: int) -> npt.NDArray[np.uint32]:
+def _powers(base: int, bits: int) -> npt.NDArray[np.uint32]:
+    """Return the first 2^bits powers of a number modulo 2³²."""
     powers = np.full(1 << bits, base, np.uint32)
     powers[0] = 1
     return np.multiply.accumulate(powers, dtype=np.uint32)
 
 
-def _plain_powers(most: int) -> list[int]:
-    return _plain_powers_of(most.bit_length())
-
-
 @cache
-def _plain_powers_of(bits: int) -> list[int]:
-    return _powers_of(31, bits).tolist()
+def _plain_powers(bits: int) -> list[int]:
+    return _powers(31, bits).tolist()
 
 
 def tags_hashes(properties: PropertyColumns) -> npt.NDArray[np.int64]:

@@ -354,10 +354,7 @@ def with_crc_room(batch: EncodedBatch, file_bytes: int) -> EncodedBatch:
     endings = pa.array(_ENDINGS, pa.binary()).take(kinds)
     joined = pc.binary_join_element_wise(_records(batch), endings, pa.scalar(b"", pa.binary()))
     roomy = replace(
-        batch,
-        data=joined.buffers()[2],
-        bounds=run_offsets(joined).astype(np.int64),
-        crc_room=True,
+        batch, data=joined.buffers()[2], bounds=run_offsets(joined).astype(np.int64), crc_room=True
     )
     starts = roomy.bounds[:-1]
     roomy.headers()["size"][starts] = roomy.sizes

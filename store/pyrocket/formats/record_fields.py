@@ -296,6 +296,5 @@ class RecordFields:
             return
         first = int(np.argmin(holds))
         raise RecordDamagedError(
-            f"corrupt record at log offset {self.physical_offset[first]}: {reason}.",
-            remedy=remedy,
+            f"corrupt record at log offset {self.physical_offset[first]}: {reason}.", remedy=remedy
         )

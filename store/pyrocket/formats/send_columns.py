@@ -228,8 +228,10 @@ class SendColumns:
 def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES) -> SendColumns:
     """Return the checked columns. Raises SchemaError, or MessageError with the invalid row."""
     if not isinstance(batch, pa.RecordBatch):
+        kind = type(batch)
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
         raise SchemaError(
-            f"a batch to append is a pyarrow.RecordBatch, not {_full_name(type(batch))}.",
+            f"a batch to append is a pyarrow.RecordBatch, not {name}.",
             remedy="For a pyarrow.Table, append each of `table.combine_chunks().to_batches()`; for"
             " a pandas.DataFrame, append"
             " `pyarrow.RecordBatch.from_pandas(frame, preserve_index=False)`.",
@@ -250,10 +252,6 @@ def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES
         delay=delays.delay,
         deliver_at=delays.deliver_at,
     )
-
-
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _check_body(body: pa.Array, max_bytes: int) -> pa.BinaryArray:

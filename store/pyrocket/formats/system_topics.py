@@ -55,14 +55,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 """Prefixes of a consumer group's name in the names of its retry and dead-letter topics."""
 
-MADE_BY_BROKERS = frozenset(
-    [
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-        "DefaultCluster",
-        TRACE_TOPIC,
-    ]
-)
+MADE_BY_BROKERS = frozenset(["BenchmarkTest", "CHECKPOINT_TOPIC", "DefaultCluster", TRACE_TOPIC])
 """Topics that a broker creates when it starts, and to which users may send. It also creates those
 closed to senders, and topics named after itself and its cluster."""
 

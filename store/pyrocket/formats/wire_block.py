@@ -73,7 +73,8 @@ def encode_block(
         return header.tobytes()
     content = _joined(part.records)
     order = b"" if part.order is None else part.order.astype(_INT).tobytes()
-    header["flags"] = _IN_ORDER * (part.order is not None) | _SEALED * _is_sealed(part)
+    is_sealed = bool(part.records.sealed().cover(part.records.physical_offset[:1]).all())
+    header["flags"] = _IN_ORDER * (part.order is not None) | _SEALED * is_sealed
     header["rows"], header["bytes"] = len(part), len(content)
     sizes = part.records.sizes.astype(_INT).tobytes()
     return b"".join([header.tobytes(), sizes, order, content])
@@ -167,10 +168,6 @@ def _joined(records: RecordFields) -> memoryview:
     if bool((starts[1:] == ends[:-1]).all()):
         return memoryview(records.buffer)[int(starts[0]) : int(ends[-1])]
     return text_bytes(binary_runs(records.buffer, starts, ends)).data
-
-
-def _is_sealed(part: RecordSlice) -> bool:
-    return bool(part.records.sealed().cover(part.records.physical_offset[:1]).all())
 
 
 def _not_a_block(reason: str) -> UnsupportedError:

@@ -101,9 +101,7 @@ def check_directory(layout: Layout, *, create: bool) -> None:
     root = layout.root
     if root.exists() and not root.is_dir():
         raise StoreNotFoundError(
-            f"{root} is a file.",
-            remedy="A store is a directory.",
-            code="STORE_NOT_A_DIRECTORY",
+            f"{root} is a file.", remedy="A store is a directory.", code="STORE_NOT_A_DIRECTORY"
         )
     if layout.looks_like_a_store:
         _check_versions(layout)

@@ -169,13 +169,11 @@ class Topics:
         if self._cache is None or self._cache[0] != stamp:
             own, table = self._own(), self.table.read()
             entries = {**self._lost(own, table), **table}
-            self._cache = (
-                stamp,
-                {
-                    name: TopicConfig(name, *entries[name], own.ids.get(name, ""))
-                    for name in sorted(entries)
-                },
-            )
+            topics = {
+                name: TopicConfig(name, *entries[name], own.ids.get(name, ""))
+                for name in sorted(entries)
+            }
+            self._cache = stamp, topics
         return self._cache[1]
 
     def get(self, name: str) -> TopicConfig:

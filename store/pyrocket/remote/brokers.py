@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
 from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.routes import PRIMARY, Route, TopicSettings
+from pyrocket.values.routes import PRIMARY, TopicSettings
 from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.messages import value_of
 
@@ -173,8 +174,11 @@ class RemoteBrokers:
         """Return what a name server knows of a topic, and what it has forgotten by a restart."""
         ask = partial(lookup.route, topic, fresh=True)
         route = await asyncio.to_thread(ask)
-        if forgotten := self._gone(topic, _brokers_of(route)):
-            registered = await self._registered(lookup)
+        known = {queues.broker for queues in (*route.queues, *route.gone)}
+        if forgotten := self._gone(topic, known):
+            registered: Collection[str] = ()
+            with suppress(TransportError):  # No name server answers.
+                registered = await asyncio.to_thread(lookup.brokers)
             route = await asyncio.to_thread(ask)  # A broker may have registered in the meantime.
             for name in forgotten.keys() & registered:
                 self._remember(topic, name, None)
@@ -188,13 +192,6 @@ class RemoteBrokers:
         # A broker that the name server does not know may run, and register soon.
         self._forget_gone(topic, live.keys() | (gone.keys() - reported))
         return TopicSettings(live, gone)
-
-    async def _registered(self, lookup: RouteLookup) -> Collection[str]:
-        """Return the names of all live brokers; nothing if no name server answers."""
-        try:
-            return await asyncio.to_thread(lookup.brokers)
-        except TransportError:
-            return ()
 
     def _remember(self, topic: str, broker: str, settings: TopicConfig | None) -> None:
         """Keep the settings of an ordered topic at a broker, in case that it goes."""
@@ -325,7 +322,3 @@ class RemoteBrokers:
         if address not in self._opened:
             self._opened[address] = RemoteBroker(address, self._credentials)
         return self._opened[address]
-
-
-def _brokers_of(route: Route) -> set[str]:
-    return {queue.broker for queue in (*route.queues, *route.gone)}

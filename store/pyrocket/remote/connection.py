@@ -14,12 +14,7 @@ from pyrocket.base.allocator import keep_blocks
 from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import CallMetadata, Credentials
 from pyrocket.base.versions import PROTOCOL, RELEASE
-from pyrocket.errors import (
-    PyrocketError,
-    StoreNotSharedError,
-    TransportError,
-    UnsupportedError,
-)
+from pyrocket.errors import PyrocketError, StoreNotSharedError, TransportError, UnsupportedError
 from pyrocket.wire.channel import method_of, open_channel
 from pyrocket.wire.tls_errors import date_remedy
 

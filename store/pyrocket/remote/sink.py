@@ -25,13 +25,7 @@ from pyrocket.remote.source import RemoteSource
 from pyrocket.services.sink.batch import SinkBatch
 from pyrocket.services.sink.staging import Stager, staged_name
 from pyrocket.values.admin import TopicConfig
-from pyrocket.values.message import (
-    AppendResult,
-    Message,
-    MessageQueue,
-    OutgoingMessage,
-    SendResult,
-)
+from pyrocket.values.message import AppendResult, Message, MessageQueue, OutgoingMessage, SendResult
 from pyrocket.values.sink import FAIL, ContentSum, Published, Staged
 from pyrocket.wire.channel import CLIENTS
 from pyrocket.wire.messages import value_of
@@ -51,11 +45,7 @@ class BrokerStaging:
     """The staging area of a broker."""
 
     def __init__(
-        self,
-        client: Client,
-        store_id: str,
-        queues_of: Callable[[str], int],
-        block_bytes: int,
+        self, client: Client, store_id: str, queues_of: Callable[[str], int], block_bytes: int
     ) -> None:
         """`queues_of` returns the number of write queues of a topic, which need not exist yet."""
         self._client, self.store_id, self._queues_of = client, store_id, queues_of
@@ -78,7 +68,8 @@ class BrokerStaging:
 
     def remove(self, name: str) -> None:
         """Delete a file that will not be published."""
-        self._client.call("Discard", staged=[_named(name, self.store_id)])
+        unpublished = Staged(name, 0, 0, 0, 0, ContentSum(), self.store_id)
+        self._client.call("Discard", staged=[unpublished])
 
 
 class Upload:
@@ -130,10 +121,6 @@ class Upload:
     def close(self) -> None:
         """Stop sending."""
         self._thread.shutdown(cancel_futures=True)
-
-
-def _named(name: str, store: str) -> Staged:
-    return Staged(name, 0, 0, 0, 0, ContentSum(), store)
 
 
 def blocks_of(batch: EncodedBatch, size: int) -> Iterator[bytes]:
@@ -240,7 +227,7 @@ class RemoteSink:
         start = random.randrange(1024) if first_queue is None else first_queue
         routes = _Routes(self._existing)
         size = self._block_bytes
-        parts = self._encoder.encode_parts(batch, columns, topic, start, routes, size)
+        parts = self._encoder.encode_rows(batch, columns, topic, start, routes, size)
         blocks = (block for part in parts for block in blocks_of(part, size))
         reply = self.client.call("Append", topics=routes.used, records=blocks)
         return value_of(reply, AppendResult)
@@ -287,10 +274,7 @@ class RemoteSink:
         check_whole("attempt", attempt)
         self._known.clear()
         place = BrokerStaging(
-            self.client,
-            self.store_id,
-            lambda name: self._planned(name).queues,
-            self._block_bytes,
+            self.client, self.store_id, lambda name: self._planned(name).queues, self._block_bytes
         )
         return Stager(place, self._encoder, batch, (partition, attempt))
 

@@ -146,12 +146,7 @@ class RocketMQCluster(NameServers):
             self.read_at(name, min((key for key in known.addresses if key > last), default=MASTER))
 
     def ask(
-        self,
-        name: str,
-        calls: Sequence[ServerCall[_Value]],
-        seconds: float,
-        *,
-        reads: bool = False,
+        self, name: str, calls: Sequence[ServerCall[_Value]], seconds: float, *, reads: bool = False
     ) -> list[_Value]:
         """Make calls at a broker in one flight, and return their values in the same order.
 

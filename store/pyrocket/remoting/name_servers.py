@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import OptionError, PyrocketError, UnsupportedError
-from pyrocket.remoting.calls import (
-    CallKind,
-    ResponseCode,
-    ServerCall,
-    succeeded,
-    table_of,
-)
+from pyrocket.remoting.calls import CallKind, ResponseCode, ServerCall, succeeded, table_of
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.frames import Frame
 from pyrocket.values.admin import TopicConfig
@@ -252,7 +246,5 @@ _all_brokers = CallKind(
     lambda answer: _brokers((table_of(answer).get("brokerAddrTable") or {}).values()),
 )
 _all_topics = CallKind(
-    206,
-    "the topics",
-    lambda answer: sorted(map(str, table_of(answer).get("topicList") or ())),
+    206, "the topics", lambda answer: sorted(map(str, table_of(answer).get("topicList") or ()))
 )

@@ -14,7 +14,7 @@ from pyrocket.base.clock import Pauses
 from pyrocket.errors import BrokerBusyError, OffsetOutOfRangeError, TransportError
 from pyrocket.remoting.calls import ResponseCode
 from pyrocket.remoting.connection import ConnectionPool, RemotingConnection
-from pyrocket.remoting.requests import READER_GROUP, PullAnswer, pull, pull_place
+from pyrocket.remoting.requests import READER_GROUP, PullAnswer, pull
 from pyrocket.values.message import MessageQueue, QueueRange
 
 IN_FLIGHT = 16
@@ -156,10 +156,10 @@ class _Reader:
         if not wanted:
             return
         request = self._call.request
-        requests = [
-            request._replace(fields={**request.fields, **pull_place(row.at, row.end - row.at)})
-            for row in wanted
+        places = [
+            {"queueOffset": str(row.at), "maxMsgNums": str(row.end - row.at)} for row in wanted
         ]
+        requests = [request._replace(fields={**request.fields, **place}) for place in places]
         numbers = self._connection.send(requests, self._settings.seconds)
         self._asked.update(zip(numbers, wanted, strict=True))
         for row in wanted:

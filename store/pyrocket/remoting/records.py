@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from pyrocket.errors import RecordDamagedError, UnsupportedError
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
-from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import follow
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
@@ -35,7 +34,8 @@ def record_fields(
     fields.base = fields.field("physical_offset") - fields.starts
     if reached != len(content):
         raise _damaged(queue, f"there is no record after {len(starts)} records")
-    offsets, window_of = fields.queue_offset, _window_of(fields, windows)
+    offsets, sizes = fields.queue_offset, [sum(map(len, window.records)) for window in windows]
+    window_of = np.searchsorted(np.cumsum(sizes), fields.starts, "right")
     _check_no_batches(queue, fields)
     try:
         ids = np.array(queue_ids)[window_of] if queue_ids else queue.queue_id
@@ -51,12 +51,6 @@ def record_fields(
         raise _damaged(queue, "their queue offsets were not requested, or not ascending")
     is_inside = offsets < ends
     return fields if is_inside.all() else fields.part(is_inside)
-
-
-def _window_of(fields: RecordFields, windows: Sequence[Window]) -> Ints:
-    """Return the number of the window of each record."""
-    sizes = [sum(map(len, window.records)) for window in windows]
-    return np.searchsorted(np.cumsum(sizes), fields.starts, "right")
 
 
 def _check_no_batches(queue: MessageQueue, fields: RecordFields) -> None:

@@ -227,11 +227,6 @@ says that the request has the subscription.
 """
 
 
-def pull_place(offset: int, count: int) -> dict[str, str]:
-    """Return the fields in which the pulls of a queue differ."""
-    return {"queueOffset": str(offset), "maxMsgNums": str(count)}
-
-
 messages_of_key = CallKind(
     12,
     "the messages of a key of the topic {topic!r}",

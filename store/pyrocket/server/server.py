@@ -52,7 +52,7 @@ class Server(CallServer):
             call_on_change(broker.store, feed.changed)
         calls = BulkService(broker).calls()
         handlers = {call.name: self.handler_of(call) for call in calls}
-        handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
+        handlers["Watch"] = self.handler("Watch", partial(watch_versions, self._feed), streams=True)
         handlers["Replicate"] = self.handler("Replicate", self._replicate, streams=True)
         replicate = service(SERVICE).methods_by_name["Replicate"]
         self._connect = call_of(replicate, broker.replicas.connect)
@@ -135,9 +135,6 @@ class Server(CallServer):
                 batches.append(await asyncio.shield(checking))
         return ReceivedRecords(topics, batches)
 
-    async def _watch(self, incoming: Incoming) -> None:
-        await watch_versions(incoming, self._feed)
-
     async def _replicate(self, incoming: Incoming) -> None:
         """Send the log and the small files to a replica, until it disconnects."""
         request = await incoming.request()
@@ -167,7 +164,7 @@ class Server(CallServer):
             look_again.cancel()
 
 
-async def watch_versions(incoming: Incoming, feed: VersionFeed) -> None:
+async def watch_versions(feed: VersionFeed, incoming: Incoming) -> None:
     """Send each new version until the client disconnects or the server stops."""
     await incoming.request()
     incoming.release_requests()

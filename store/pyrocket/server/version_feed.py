@@ -64,16 +64,13 @@ class VersionFeed:
             latest = self._look()
         except Exception as error:
             self._stale = True
-            self._fail(error)
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_exception(error)
             return
         if latest != self._latest:
             self._latest = latest
             self._wake()
-
-    def _fail(self, error: Exception) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(error)
 
     def _wake(self) -> None:
         for waiter in self._waiting:

@@ -15,12 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrocket.base.arguments import parse_addresses
-from pyrocket.errors import (
-    OptionError,
-    QueueNotFoundError,
-    TopicNotFoundError,
-    UnsupportedError,
-)
+from pyrocket.errors import OptionError, QueueNotFoundError, TopicNotFoundError, UnsupportedError
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 from pyrocket.values.routes import primaries
 

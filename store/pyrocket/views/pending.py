@@ -66,7 +66,9 @@ class PendingMessages:
                 code="PENDING_KIND",
             )
         if kind == "half":
-            return list(_ranges(HALF_TOPIC, self._halves()))
+            undecided = read_half_messages(self._reader, self._layout)
+            offsets = np.array([half.queue_offset for half in undecided], np.int64)
+            return list(_ranges(HALF_TOPIC, offsets))
         timers = self._timers()["queue_offset"].astype(np.int64)
         return [*self._levels(), *_ranges(TIMER_TOPIC, np.sort(timers))]
 
@@ -98,10 +100,6 @@ class PendingMessages:
             for first in range(start, known.maximum, MAX_MESSAGES):
                 end = min(first + MAX_MESSAGES, known.maximum)
                 yield PendingRange(SCHEDULE_TOPIC, queue_id, first, end)
-
-    def _halves(self) -> Ints:
-        undecided = read_half_messages(self._reader, self._layout)
-        return np.array([half.queue_offset for half in undecided], np.int64)
 
 
 def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:

@@ -29,9 +29,8 @@ def store(tmp_path):
 def encoded(config=None, topic="orders", **columns):
     batch = pa.record_batch(columns)
     encoder = MessageEncoder(config or StoreConfig(), lambda: NOW)
-    return encoder.encode_rows(
-        batch, check_send_batch(batch), topic, 0, lambda name: AppendRoute(name, 4)
-    )
+    sent = check_send_batch(batch)
+    return [*encoder.encode_rows(batch, sent, topic, 0, lambda name: AppendRoute(name, 4))]
 
 
 def three(**columns):

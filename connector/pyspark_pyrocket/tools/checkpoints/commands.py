@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +15,7 @@ from pyrocket.tools.cli.frame import agreed as ask
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import SparkCheckpoint, read_checkpoint
-from pyspark_pyrocket.tools.checkpoints.reset import (
-    Move,
-    place_of,
-    plan_reset,
-    write_move,
-)
+from pyspark_pyrocket.tools.checkpoints.reset import Move, place_of, plan_reset, write_move
 from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
 from pyspark_pyrocket.transport.interface import Bounds, Target
 from pyspark_pyrocket.transport.targets import opened_source, target_at
@@ -182,14 +177,11 @@ def _bounds(found: SparkCheckpoint, store: str | None) -> Bounds | None:
     path = store or os.environ.get("PYROCKET_STORE", "")
     if not path:
         return None
-    topics = {topic for offset in _ours(found) for topic in offset.topics}
+    ours = found.newest.ours().values() if found.newest else ()
+    topics = {topic for offset in ours for topic in offset.topics}
     with suppress(PyrocketError), opened_source(target_at(path)) as opened:
         return opened.bounds([topic for topic in topics if topic in opened.topics()])
     return None
-
-
-def _ours(found: SparkCheckpoint) -> Sequence[StreamOffset]:
-    return list(found.newest.ours().values()) if found.newest else []
 
 
 def _target(store: str | None) -> Target:

@@ -208,7 +208,8 @@ def _offset_after_move(
     reads: MessageSource, before: StreamOffset, moved: Set[MessageQueue], place: SpanPlace
 ) -> StreamOffset:
     kept = {*(queue.topic for queue in moved), *_staying_topics(reads, before, moved)}
-    options = _options(reads, {"assign": _assigned(moved)})
+    given = {**reads.target.options, "assign": _assigned(moved)}
+    options = ReadOptions.parse(Request(given, "/"), STREAM)
     there = initial_offset(reads, replace(options, span=Span(starting=place)))
     offsets = before.offsets.of_topics(kept).merge(there.offsets)
     waiting = tuple(topic for topic in before.waiting if topic in kept)
@@ -265,10 +266,6 @@ def _assigned(moved: Set[MessageQueue]) -> str:
     for queue in sorted(moved):
         queues.setdefault(queue.topic, []).append(queue.queue_id)
     return json.dumps(queues)
-
-
-def _options(reads: MessageSource, options: dict[str, str]) -> ReadOptions:
-    return ReadOptions.parse(Request({**reads.target.options, **options}, "/"), STREAM)
 
 
 def _has_progressed(move: Move) -> bool:

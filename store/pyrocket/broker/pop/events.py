@@ -130,12 +130,9 @@ def encode_events(events: Sequence[Event], born_ms: int) -> EncodedBatch:
     data = encode_record(
         topic=POP_TOPIC,
         queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
         body=json.dumps(content, separators=(",", ":")).encode(),
         properties=b"",
         born_timestamp=born_ms,
-        store_timestamp=0,
     )
     return batch_of_records(POP_TOPIC, 0, [data], "", keys_of_message(POP_TOPIC, "", []))
 

@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,12 +76,9 @@ class GroupState:
         self._unsure: OrderedDict[tuple[QueueKey, int], bool] = OrderedDict()
 
     @property
-    def lock(self) -> AbstractContextManager[None]:
-        """A context manager that locks the state and applies the acks appended so far."""
-        return self._locked()
-
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
+        """A context manager that locks the state and applies the acks appended so far."""
         with self._lock:
             self._settle()
             yield
@@ -208,7 +205,6 @@ class Put(Protocol):
         self, state: GroupState, events: Sequence[Event], batches: Sequence[EncodedBatch] = ()
     ) -> Stored:
         """Return the future of the append. If it raises BrokerBusyError, nothing has changed."""
-        ...
 
 
 class GroupStates:

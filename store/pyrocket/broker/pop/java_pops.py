@@ -64,10 +64,7 @@ class _Popped:
 
 
 def take_over(
-    storage: Consumption,
-    state_of: Callable[[str], GroupState],
-    put: Put,
-    now: Clock,
+    storage: Consumption, state_of: Callable[[str], GroupState], put: Put, now: Clock
 ) -> None:
     """Take over the messages that a RocketMQ 5 broker has in flight, and consume its topic.
 

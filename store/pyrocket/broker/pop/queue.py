@@ -37,9 +37,13 @@ class QueueState:
         """Apply a state change."""
         match event:
             case Start():
-                self._start(event.offset)
+                self.flight.clear()
+                self.next, self.known = event.offset, True
             case SkipTo():
-                self._skip_to(event.offset)
+                if event.offset > self.committed:
+                    self.flight.remove_below(event.offset)
+                    self.next = max(self.next, event.offset)
+                self.known = True
             case Saved():
                 self.saved = (event.before, event.offset)
             case Deliver():
@@ -105,16 +109,6 @@ class QueueState:
         both = {name: np.concatenate([new, old[name]]) for name, new in lost.columns().items()}
         order = np.argsort(both["offset"], kind="stable")
         self.flight.set_columns([column[order] for column in both.values()])
-
-    def _start(self, offset: int) -> None:
-        self.flight.clear()
-        self.next, self.known = offset, True
-
-    def _skip_to(self, offset: int) -> None:
-        if offset > self.committed:
-            self.flight.remove_below(offset)
-            self.next = max(self.next, offset)
-        self.known = True
 
     def _reach(self, cursor: int) -> None:
         """Put messages before `cursor` in flight if the records of their delivery are lost."""

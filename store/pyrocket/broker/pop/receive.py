@@ -36,12 +36,7 @@ class Receiver:
     """Receives messages for the groups of one store."""
 
     def __init__(
-        self,
-        storage: Consumption,
-        settings: PopSettings,
-        receipts: Receipts,
-        put: Put,
-        now: Clock,
+        self, storage: Consumption, settings: PopSettings, receipts: Receipts, put: Put, now: Clock
     ) -> None:
         self._storage, self._settings, self._receipts = storage, settings, receipts
         self._put, self._now = put, now

@@ -54,10 +54,7 @@ def recover(storage: Consumption) -> _Recovered:
 
 
 def save(
-    storage: Consumption,
-    key: bytes,
-    groups: Callable[[], Sequence[GroupState]],
-    now: Clock,
+    storage: Consumption, key: bytes, groups: Callable[[], Sequence[GroupState]], now: Clock
 ) -> None:
     """Save the state of all groups if it has changed."""
     # Some acks in the log may not be applied yet, and some applied changes may not be in the log.

@@ -141,12 +141,9 @@ def _copy_with(properties: bytes, record: Record, to: Destination, attempts: int
     data = encode_record(
         topic=to.topic,
         queue_id=to.queue_id,
-        queue_offset=0,
-        physical_offset=0,
         body=record.body,
         properties=properties,
         born_timestamp=record.born_timestamp,
-        store_timestamp=0,
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_host=record.born_host,

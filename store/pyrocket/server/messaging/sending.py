@@ -124,8 +124,7 @@ def _body_of(message: Any, sender: SendLimits) -> tuple[bytes, int]:
         raise RefusedError("MESSAGE_BODY_EMPTY", "the body is empty.")
     if len(body) > max_bytes:
         raise RefusedError(
-            "MESSAGE_BODY_TOO_LARGE",
-            f"the body has {len(body)} bytes; the maximum is {max_bytes}.",
+            "MESSAGE_BODY_TOO_LARGE", f"the body has {len(body)} bytes; the maximum is {max_bytes}."
         )
     _check_digest(system.body_digest, body)
     if name_of("Encoding", system.body_encoding) != "GZIP":

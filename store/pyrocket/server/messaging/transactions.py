@@ -15,10 +15,7 @@ from pyrocket.services.transactions.half_messages import CheckRequest
 from pyrocket.values.message import SendStatus
 from pyrocket.values.transactions import LocalTransactionState
 
-_STATES = {
-    "COMMIT": LocalTransactionState.COMMIT,
-    "ROLLBACK": LocalTransactionState.ROLLBACK,
-}
+_STATES = {"COMMIT": LocalTransactionState.COMMIT, "ROLLBACK": LocalTransactionState.ROLLBACK}
 
 
 class TransactionCalls:

@@ -21,7 +21,7 @@ from pyrocket.server.messaging.routes import accepted_types, endpoints_of, messa
 from pyrocket.server.messaging.unary import UnaryCalls
 from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.server.service import call_of
-from pyrocket.values.routes import PRIMARY, BrokerData, Route
+from pyrocket.values.routes import PRIMARY, Route
 from pyrocket.wire.channel import NAME_SERVER
 from pyrocket.wire.descriptors import service
 
@@ -112,9 +112,5 @@ def _message_queues(topic: Any, route: Route) -> Iterator[Any]:
         # A broker of a later release may have other types; it checks the messages itself.
         known = data.topic.message_type if data.topic.message_type in MESSAGE_TYPES else ""
         accepted = accepted_types(known)
-        yield from message_queues(topic, _broker(broker), data.topic, accepted)
-
-
-def _broker(data: BrokerData) -> Any:
-    """Return the primary."""
-    return new("Broker", name=data.name, endpoints=endpoints_of(data.addresses[PRIMARY]))
+        primary = new("Broker", name=broker.name, endpoints=endpoints_of(broker.addresses[PRIMARY]))
+        yield from message_queues(topic, primary, data.topic, accepted)

@@ -1,6 +1,7 @@
 """Serves a replica over gRPC: the calls that read. Every other call is REPLICA_READ_ONLY."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -36,7 +37,7 @@ class ReplicaServer(CallServer):
         answers: Answers = {**reads, "Members": list, "Replicate": self._no_primary}
         calls = calls_of(SERVICE, {Work.READ: answers})
         handlers = {name: self.handler_of(call) for name, call in calls.items()}
-        handlers["Watch"] = self.handler("Watch", self._watch, streams=True)
+        handlers["Watch"] = self.handler("Watch", partial(watch_versions, self._feed), streams=True)
         # A pull without new messages is answered at once.
         pull = Pulls(broker.store, is_replica=True).pull_queue
         pull_queue = call_of(service(CLIENTS).methods_by_name["PullQueue"], pull)
@@ -59,9 +60,6 @@ class ReplicaServer(CallServer):
         self._stopping.set()
         self._feed.stop()
         await super().stop(seconds)
-
-    async def _watch(self, incoming: Incoming) -> None:
-        await watch_versions(incoming, self._feed)
 
     def _no_primary(
         self, store: str, replica: str, name: str, term: int, end: int, mark: LogMark | None

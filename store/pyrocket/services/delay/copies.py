@@ -52,11 +52,7 @@ class DueCopies:
 
 
 def due_copies(
-    run: RecordFields,
-    topics: Mapping[str, TopicConfig],
-    *,
-    file_bytes: int,
-    max_batches: int,
+    run: RecordFields, topics: Mapping[str, TopicConfig], *, file_bytes: int, max_batches: int
 ) -> DueCopies:
     """Return copies of checked records, in their order.
 
@@ -138,12 +134,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 def copies_of_due(
-    log: CommitLog,
-    topics: Mapping[str, TopicConfig],
-    due: Due,
-    *,
-    max_bytes: int,
-    max_topics: int,
+    log: CommitLog, topics: Mapping[str, TopicConfig], due: Due, *, max_bytes: int, max_topics: int
 ) -> tuple[Sequence[EncodedBatch], Due]:
     """Return the copies for one append, and the part of `due` that it delivers.
 

@@ -112,8 +112,7 @@ class JavaHandover:
         return units
 
     def _check(self, check: TimerCheck) -> None:
-        content = encode_timer_check(check)
-        io.replace_file(self._layout.timer_check, content, self._layout.scratch)
+        io.replace_file(self._layout.timer_check, encode_timer_check(check), self._layout.scratch)
 
     def _write_files(self, read_ms: int, handed: _Handed) -> None:
         """Write `timercheck` for the broker, and `handed.json` for the next clean shutdown."""

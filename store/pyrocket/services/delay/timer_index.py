@@ -47,6 +47,7 @@ from pyrocket.formats.timer_entry import (
     sound,
     tally_rows,
 )
+from pyrocket.metadata.json_table import file_stamp
 
 _ENTRIES_AT_ONCE = 32_768
 _MAX_BUCKET_BYTES = ENTRY_BYTES * 200_000_000
@@ -110,7 +111,7 @@ class TimerTally:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / TALLY_NAME
-        self._read: tuple[tuple[int, ...], int, TallyRows | None, Tally | None] | None = None
+        self._read: tuple[object, int, TallyRows | None, Tally | None] | None = None
 
     def read(self, timed: int) -> Tally:
         """Return the tally of the entries below `timed`. Raises StoreDamagedError."""
@@ -119,7 +120,7 @@ class TimerTally:
     def _known(self, timed: int) -> tuple[TallyRows, Tally]:
         if not timed:
             return _NO_ROWS, Tally(0, {})
-        seen = self._signature()
+        seen = file_stamp(self.path)
         if self._read is None or self._read[:2] != (seen, timed):
             rows = decode_tally(io.read_or_none(self.path) or b"", timed)
             tally = None if rows is None else Tally(timed, hours_of(rows))
@@ -160,13 +161,6 @@ class TimerTally:
             io.sync(descriptor)
         io.rename(draft, self.path)
         io.sync_directory(self.path.parent)
-
-    def _signature(self) -> tuple[int, ...]:
-        try:
-            now = os.stat(self.path)
-        except FileNotFoundError:
-            return ()
-        return now.st_ino, now.st_size, now.st_mtime_ns
 
 
 def count_by_hour(entries: TimerEntries) -> Hours:

@@ -105,8 +105,7 @@ def _read(path: Path, kind: type[_Content], name: Path) -> _Content | None:
     if data is None:
         return None
     try:
-        content = decode_own(name, data)
-        return kind(**{field: int(value) for field, value in content.items()})
+        return kind(**{field: int(value) for field, value in decode_own(name, data).items()})
     except PARSE_ERRORS as error:
         _log.warning("%s is ignored: %s", path, describe_error(error))
         return None

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from pyrocket.base.clock import Clock
 from pyrocket.disk.io import read_or_none, replace_file
@@ -219,7 +218,10 @@ def _load(path: Path) -> _State:
         return _State(0, -1, {})
     try:
         content = decode_own(path, data)
-        entries = {key: _entry(value) for key, value in content["queries"].items()}
+        entries = {
+            key: LedgerEntry(**{**value, "past_runs": tuple(value["past_runs"])})
+            for key, value in content["queries"].items()
+        }
         known = int(content["next"])
         return _State(known, int(content["last"]), entries, saved_next=known)
     except PARSE_ERRORS as error:
@@ -233,7 +235,3 @@ def _load(path: Path) -> _State:
 def _entry_of(record: SinkRecord) -> LedgerEntry:
     shared = {field.name for field in fields(LedgerEntry)} - {"past_runs"}
     return LedgerEntry(**{name: getattr(record, name) for name in shared})
-
-
-def _entry(value: dict[str, Any]) -> LedgerEntry:
-    return LedgerEntry(**{**value, "past_runs": tuple(value["past_runs"])})

@@ -56,7 +56,9 @@ class StagedFileWriter:
     def add(self, batch: EncodedBatch) -> None:
         """Write a batch at the end. Raises OSError."""
         if self._data_end >= SEGMENT_BYTES:
-            self._begin_segment()
+            self._close_segment()
+            self._open_segment(self._segment + 1)
+            self._data_end = 0
         columns = encode_columns(batch)
         data_at = self._data_end if self._segment else self._end
         data_end = aligned(data_at + batch.data.size)
@@ -65,11 +67,6 @@ class StagedFileWriter:
         io.write_at(self._file, columns, columns_at)
         self.blocks.append(index_block(batch, columns, self._segment, data_at, columns_at))
         self._data_end, self._end = data_end, aligned(columns_at + len(columns))
-
-    def _begin_segment(self) -> None:
-        self._close_segment()
-        self._open_segment(self._segment + 1)
-        self._data_end = 0
 
     def _open_segment(self, segment: int) -> None:
         self._segment = segment

@@ -78,13 +78,9 @@ class StagingArea:
         while True:
             with suppress(FileNotFoundError):  # Another process deleted the empty folder.
                 io.make_directory(path.parent)
-                return io.open_file(path, os.O_RDWR) if path.exists() else self._open_new(path)
+                is_there = path.exists() or self._reuse(path)
+                return io.open_file(path, os.O_RDWR | (0 if is_there else os.O_CREAT | os.O_EXCL))
             self.root.stat()  # Fails if it is not only that folder that is missing.
-
-    def _open_new(self, path: Path) -> int:
-        if self._reuse(path):
-            return io.open_file(path, os.O_RDWR)
-        return io.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def _reuse(self, path: Path) -> bool:
         for file in _files(self._recycled):
@@ -275,11 +271,7 @@ class Stager:
     """
 
     def __init__(
-        self,
-        place: StagingPlace,
-        encoder: MessageEncoder,
-        batch: SinkBatch,
-        task: tuple[int, int],
+        self, place: StagingPlace, encoder: MessageEncoder, batch: SinkBatch, task: tuple[int, int]
     ) -> None:
         """`task` is the partition and the attempt. The first rows create the file."""
         self._place, self._encoder = place, encoder
@@ -326,10 +318,13 @@ class Stager:
         start = random.randrange(1024) if first_queue is None else first_queue
         topics = batch.column("topic") if topic is None and "topic" in batch.schema.names else None
         content, columns = content_sum(columns, topics)
-        encoded = self._encoder.encode_rows(batch, columns, topic, start, self._route)
+        encoded = [*self._encoder.encode_rows(batch, columns, topic, start, self._route)]
         with failing_whole(self._place.root):
             for part in encoded:
-                self._add(part)
+                if self._file is None:
+                    self._name, self._file = self._place.create(self._batch, *self._task)
+                self._file.add(part)
+                self._bytes += part.data.size
         self._content = self._content.plus(content)
         self._rows += len(columns)
         return len(columns)
@@ -343,12 +338,6 @@ class Stager:
         if topic not in self._routes:
             self._routes[topic] = self._place.queues_of(topic)
         return AppendRoute(topic, self._routes[topic])
-
-    def _add(self, encoded: EncodedBatch) -> None:
-        if self._file is None:
-            self._name, self._file = self._place.create(self._batch, *self._task)
-        self._file.add(encoded)
-        self._bytes += encoded.data.size
 
     def finish(self) -> Staged:
         """Close the file, if any, and return the argument for `Sink.publish`."""

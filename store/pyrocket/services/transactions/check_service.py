@@ -35,12 +35,7 @@ from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import DISCARD_TOPIC, HALF_TOPIC
 from pyrocket.services.transactions.bridge import TransactionBridge
 from pyrocket.services.transactions.half_messages import CheckRequest
-from pyrocket.services.transactions.records import (
-    count_check,
-    discarded_copies,
-    keep_immune,
-    renewed_copies,
-)
+from pyrocket.services.transactions.records import checked_copies, count_check, keep_immune
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import StoredMessage
 from pyrocket.values.transactions import CheckPolicy, HalfMessageRef
@@ -285,10 +280,10 @@ class TransactionCheckService:
 
     def _append(self, writer: Writer, plan: _Round) -> None:
         bridge = self._bridge
-        batches = renewed_copies(bridge.reader, plan.renewed)
+        batches = checked_copies(bridge.reader, plan.renewed)
         if plan.discarded:
             bridge.ensure_topics({DISCARD_TOPIC: 1})
-            batches += discarded_copies(bridge.reader, plan.discarded)
+            batches += checked_copies(bridge.reader, plan.discarded, discard=True)
         bridge.append(writer, batches, plan.all_ended)
         self._unsaved = True
 

@@ -70,20 +70,21 @@ def op_messages(half_offsets: Iterable[int], now_ms: int) -> EncodedBatch:
     return batch_of_records(OP_TOPIC, 0, records, OP_TAGS, _NO_KEYS)
 
 
-def renewed_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
-    """Return a check's copies of half messages, with flag and reconsumeTimes 0 as in RocketMQ."""
-    return [
-        _copies(piece, rows, HALF_TOPIC, Changes(properties=blocks, forget=True))
-        for piece, rows, blocks in _changed(reader, changes)
-    ]
+def checked_copies(
+    reader: Reader, changes: PropertyChanges, *, discard: bool = False
+) -> list[EncodedBatch]:
+    """Return a check's copies of half messages, with flag and reconsumeTimes 0 as in RocketMQ.
 
-
-def discarded_copies(reader: Reader, changes: PropertyChanges) -> list[EncodedBatch]:
-    """Return copies of half messages for TRANS_CHECK_MAX_TIME_TOPIC."""
-    return [
-        _copies(piece, rows, DISCARD_TOPIC, Changes(properties=blocks))
-        for piece, rows, blocks in _changed(reader, changes)
-    ]
+    With `discard`, return copies for TRANS_CHECK_MAX_TIME_TOPIC, which keep flag and times.
+    """
+    topic, copies = DISCARD_TOPIC if discard else HALF_TOPIC, list[EncodedBatch]()
+    for piece, rows in _rows(reader, changes):
+        before = piece.records.properties().take(pa.array(rows)).to_pylist()
+        offsets = (piece.first_offset + rows).tolist()
+        after = [_change(block, changes[at]) for block, at in zip(before, offsets, strict=True)]
+        own = Changes(properties=pa.array(after, pa.binary()), forget=not discard)
+        copies.append(_copies(piece, rows, topic, own))
+    return copies
 
 
 def unchanged_copies(reader: Reader, half_offsets: Collection[int]) -> list[EncodedBatch]:
@@ -172,8 +173,7 @@ def _delayed(properties: Mapping[str, str], topic: str, now_ms: int) -> Message:
     level = parse_java_long(properties.get(DELAY)) or 0
     if level > 0:
         return Message(topic=topic, body=b"", delay_level=level)
-    due = _due(properties, now_ms)
-    return Message(topic=topic, body=b"", deliver_at_ms=due)
+    return Message(topic=topic, body=b"", deliver_at_ms=_due(properties, now_ms))
 
 
 def _due(properties: Mapping[str, str], now_ms: int) -> int:
@@ -200,16 +200,6 @@ def _copies(
     piece: RecordSlice, rows: npt.NDArray[np.int64], topic: str, changes: Changes
 ) -> EncodedBatch:
     return copy_records(piece.records, rows, topic, np.zeros(len(rows), np.int32), changes)
-
-
-def _changed(
-    reader: Reader, changes: PropertyChanges
-) -> Iterator[tuple[RecordSlice, npt.NDArray[np.int64], pa.BinaryArray]]:
-    for piece, rows in _rows(reader, changes):
-        before = piece.records.properties().take(pa.array(rows)).to_pylist()
-        offsets = (piece.first_offset + rows).tolist()
-        after = [_change(block, changes[at]) for block, at in zip(before, offsets, strict=True)]
-        yield piece, rows, pa.array(after, pa.binary())
 
 
 def _change(block: bytes, changes: Mapping[str, str]) -> bytes:

@@ -45,10 +45,7 @@ class Transactions:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        sender: Callable[[], Sender],
-        policy: CheckPolicy | None = None,
+        self, engine: Engine, sender: Callable[[], Sender], policy: CheckPolicy | None = None
     ) -> None:
         """`sender` returns the sender of the store when it is first needed."""
         layout, reader, clock = engine.layout, engine.reader, engine.clock

@@ -15,14 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FAILED,
-    FOUND,
-    INTERRUPTED,
-    OK,
-    PIPE_CLOSED,
-    fail,
-)
+from pyrocket.tools.cli.frame import FAILED, FOUND, INTERRUPTED, OK, PIPE_CLOSED, fail
 
 GROUP = "pyrocket.commands"
 _OWN_COMMANDS = {

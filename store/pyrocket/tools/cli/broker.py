@@ -19,15 +19,7 @@ from pyrocket.broker.settings import SettingRow, load, table
 from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.tools.cli.command_group import CommandGroup
-from pyrocket.tools.cli.frame import (
-    FOUND,
-    OK,
-    directory,
-    exits,
-    exits_with_json,
-    fail,
-    show_json,
-)
+from pyrocket.tools.cli.frame import FOUND, OK, directory, exits, exits_with_json, fail, show_json
 from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyrocket.tools.cli.show import show_rows
 from pyrocket.tools.session import Place, brokers_at, connect

@@ -94,15 +94,12 @@ def show(name: str, place: GivenPlace, as_json: bool) -> int:
     config, lags, members = target.group(name), target.lag(name), target.members(name)
     if as_json:
         topics = [_sum_document(total) for total in sum_by_topic(lags)]
-        show_json(
-            {
-                **_settings_document(config),
-                "topics": topics,
-                "members": None
-                if members is None
-                else [_member_document(member) for member in members],
-            }
-        )
+        document = {**_settings_document(config), "topics": topics, "members": None}
+        if members is not None:
+            document["members"] = [
+                {"clientId": member.client_id, "differs": member.differs} for member in members
+            ]
+        show_json(document)
         return OK
     _show_settings(config)
     click.echo()
@@ -195,9 +192,7 @@ def _exponential(
     help="Each delay is the previous delay times MULTIPLIER, such as 5s 2h 2.",
 )
 @click.option(
-    "--retry-queues",
-    type=click.IntRange(1, MAX_QUEUES),
-    help="Queues of the group's retry topic.",
+    "--retry-queues", type=click.IntRange(1, MAX_QUEUES), help="Queues of the group's retry topic."
 )
 @click.option("--create-missing", is_flag=True, help="Create the group if it is missing.")
 @exits_with_json
@@ -413,10 +408,6 @@ def _show_members(members: "Sequence[LiveMember]") -> None:
     show_rows(("member", "subscriptions"), rows)
 
 
-def _member_document(one: "LiveMember") -> dict[str, Any]:
-    return {"clientId": one.client_id, "differs": one.differs}
-
-
 def _offset_document(one: QueueLag) -> dict[str, Any]:
     names = ("topic", "brokerName", "queueId", "minOffset", "committedOffset", "maxOffset")
     document = _document(one)
@@ -424,12 +415,7 @@ def _offset_document(one: QueueLag) -> dict[str, Any]:
 
 
 def _sum_document(one: LagSum) -> dict[str, Any]:
-    return {
-        "topic": one.topic,
-        "lag": one.lag,
-        "lagBytes": one.bytes,
-        "behindMs": one.delay_ms,
-    }
+    return {"topic": one.topic, "lag": one.lag, "lagBytes": one.bytes, "behindMs": one.delay_ms}
 
 
 def _document(one: QueueLag) -> dict[str, Any]:

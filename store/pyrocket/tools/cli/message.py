@@ -14,12 +14,7 @@ from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError, OptionError, PyrocketError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, advising, exits_with_json, show_json
-from pyrocket.tools.cli.place import (
-    GivenPlace,
-    complete_groups,
-    place_options,
-    topic_argument,
-)
+from pyrocket.tools.cli.place import GivenPlace, complete_groups, place_options, topic_argument
 from pyrocket.tools.cli.show import (
     FORMAT_FIELDS,
     format_option,
@@ -250,10 +245,7 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--key", "keys", multiple=True, help="A key of the message; may be repeated.")
 @click.option("--property", "properties", type=_property, multiple=True, metavar="NAME=VALUE")
 @click.option(
-    "--queue",
-    "queue_id",
-    type=click.IntRange(0),
-    help="The queue id; by default round robin.",
+    "--queue", "queue_id", type=click.IntRange(0), help="The queue id; by default round robin."
 )
 @click.option("--sharding-key", help="Messages with the same key go to the same queue.")
 @click.option("--delay", type=_delay, metavar="DURATION", help="Deliver after this, such as 30s.")

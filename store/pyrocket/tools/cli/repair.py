@@ -106,12 +106,7 @@ def summary(report: Report) -> str:
 @exits_with_json
 @broker_settings
 def repair(
-    directory: str,
-    dry_run: bool,
-    yes: bool,
-    cut: bool,
-    as_json: bool,
-    config: StoreConfig | None,
+    directory: str, dry_run: bool, yes: bool, cut: bool, as_json: bool, config: StoreConfig | None
 ) -> int:
     """Repair the store in DIRECTORY: show the actions, ask for confirmation, and apply them.
 

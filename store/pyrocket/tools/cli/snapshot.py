@@ -54,15 +54,11 @@ def _open(directory: str, *, read_only: bool) -> "Store":
     except StoreUnavailableError as error:
         if not read_only and isinstance(error, StoreLockedError):
             return Store.open(directory, read_only=True)  # A broker has the store open.
-        if read_only or not _is_unwritable(error):
+        is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
+        if read_only or not (is_mounted_so or isinstance(error, StorePermissionError)):
             raise
         remedy = f"Use --read-only to write nothing there. Or: {error.remedy}"
         raise type(error)(error.message, remedy=remedy, code=error.code) from error
-
-
-def _is_unwritable(error: StoreUnavailableError) -> bool:
-    is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
-    return isinstance(error, StorePermissionError) or is_mounted_so
 
 
 def _camel(name: str) -> str:

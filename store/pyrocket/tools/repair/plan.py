@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from pyrocket.log.salvage import DamagedRange
 from pyrocket.tools.verify.keys import NO_TAGS
 from pyrocket.tools.verify.report import Finding, Report, Severity
 
@@ -69,15 +68,16 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
         file = "/".join(file.split("/")[1:3])
     damage = report.first_damage if cut else None
     end = damage.start if damage else report.log_end
+    cost = f"which removes {report.messages - damage.before} complete messages, " if damage else ""
+    names = ", ".join(topic.name for topic in report.missing_topics)
     texts = {
         QUARANTINE: f"move {file} to pyrocket/quarantine",
         CONFIG: f"replace {file} by {file}.bak",
-        TOPICS: f"add the missing topics to config/topics.json: {_names(report)}",
+        TOPICS: f"add the missing topics to config/topics.json: {names}",
         LENGTH: f"extend {file} to its full length",
         STEP_OVER: "write placeholders over the damaged bytes of the log, after copying them to"
         " pyrocket/quarantine; reads of these messages still fail, all other messages are kept",
-        CUT: f"truncate the log at {end}, {_removed(report, damage)}keeping the removed bytes in"
-        " pyrocket/cut-…",
+        CUT: f"truncate the log at {end}, {cost}keeping the removed bytes in pyrocket/cut-…",
         QUEUES: f"rebuild the queue {file} from the log",
         KEYS: f"rebuild the key index from the log, {NO_TAGS}",
         TIMERS: "rebuild the timer index from the log",
@@ -85,15 +85,6 @@ def _action(kind: str, finding: Finding, report: Report, *, cut: bool) -> Action
     }
     subject = "" if kind in (TOPICS, STEP_OVER, KEYS, RECOVER) else file
     return Action(kind, str(end) if kind == CUT else subject, texts[kind])
-
-
-def _removed(report: Report, damage: DamagedRange | None) -> str:
-    """Return a clause with the number of complete messages that a truncation removes."""
-    return f"which removes {report.messages - damage.before} complete messages, " if damage else ""
-
-
-def _names(report: Report) -> str:
-    return ", ".join(topic.name for topic in report.missing_topics)
 
 
 def is_beyond_repair(report: Report) -> bool:

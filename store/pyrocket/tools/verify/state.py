@@ -1,7 +1,6 @@
 """Checks the shared state and the checkpoint, and detects changes during a check."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
@@ -17,6 +16,7 @@ from pyrocket.disk.shared_state import (
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from pyrocket.metadata.identity import Identity
+from pyrocket.metadata.json_table import file_stamp
 from pyrocket.tools.verify.report import Findings, Severity, repair
 
 _OPEN_IT = (
@@ -58,7 +58,8 @@ class Observed:
         if not self.clean:
             return (structure,)
         published = self.state[PUBLISHED] if self.state else 0
-        return structure, published, self._layout.abort.exists(), _stamp(self._layout.checkpoint)
+        checkpoint = file_stamp(self._layout.checkpoint)
+        return structure, published, self._layout.abort.exists(), checkpoint
 
 
 def valid_state(layout: Layout, identity: Identity) -> SharedState | None:
@@ -151,11 +152,3 @@ def check_checkpoint(
 
 def _latest(checkpoint: Checkpoint) -> int:
     return max(checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_ino

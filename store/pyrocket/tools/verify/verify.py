@@ -88,7 +88,7 @@ def verify(
     report, disturbed = None, None
     for _ in range(_MAX_ATTEMPTS):
         try:
-            check = _Check(layout, config or StoreConfig(), progress or _no_progress, most)
+            check = _Check(layout, config or StoreConfig(), progress or (lambda *_: None), most)
         except StoreDamagedError as error:
             # The size of the files of the log is unknown.
             return _only(layout, {layout.commit_log: error}, "LOG_FILE_LENGTH")
@@ -107,10 +107,6 @@ def verify(
             code="VERIFY_DISTURBED",
         ) from disturbed
     return report
-
-
-def _no_progress(done: int, total: int, file: str) -> None:
-    pass
 
 
 class _Check:

@@ -31,9 +31,8 @@ def area(request, tmp_path, monkeypatch):
 def block(number):
     batch = pa.record_batch({"body": [b"%d-%d" % (number, row) * 50 for row in range(10)]})
     encoder = MessageEncoder(StoreConfig(), lambda: 1)
-    return encoder.encode_rows(
-        batch, check_send_batch(batch), "orders", 0, lambda name: AppendRoute(name, 4)
-    )
+    columns = check_send_batch(batch)
+    return [*encoder.encode_rows(batch, columns, "orders", 0, lambda name: AppendRoute(name, 4))]
 
 
 def journal(area):
