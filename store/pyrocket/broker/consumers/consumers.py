@@ -78,7 +78,7 @@ class Pulls:
         end = epochs.valid_end(request.epoch, topic, queue_id, available.maximum)
         self._last[request.group, topic, queue_id] = start
         if self._is_replica and start > available.maximum:
-            return RawPulled(PullStatus.NO_NEW_MSG, start, available, epoch=epoch)
+            return RawPulled(PullStatus.NO_NEW_MSG, start, available, epoch=request.epoch)
         if not available.minimum <= start <= end:
             nearest = max(min(start, end), available.minimum)
             return RawPulled(PullStatus.OFFSET_ILLEGAL, nearest, available, epoch=epoch)

@@ -83,6 +83,7 @@ def test_reads_are_served_and_everything_else_is_refused(tmp_path):
             # The replica may be behind: an offset after its end is not corrected.
             beyond = consumer.pull(queue, 9)
             assert (beyond.status, beyond.next_offset) == (PullStatus.NO_NEW_MSG, 9)
+            assert beyond.epoch is None, "the offset was not learned here"
             assert beyond.available == QueueOffsets(0, 1)
             with pytest.raises(PyrocketError) as caught:
                 consumer.commit({queue: 1})
