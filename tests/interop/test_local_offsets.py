@@ -5,6 +5,7 @@ from random import Random
 
 from interop.programs import encode, run
 from pyrocket.client.local_offsets import LocalOffsets
+from pyrocket.values.consuming import GroupPosition
 from pyrocket.values.message import MessageQueue
 
 CLIENT, GROUP = "10.0.0.7@DEFAULT", "news"
@@ -46,19 +47,20 @@ class NoBroker:
     """The transport of a consumer that has stored no start."""
 
     async def start_offset(self, group, queue, start):
-        return None
+        return GroupPosition(None)
 
 
 def read(folder, queues):
     async def load():
         ours = LocalOffsets(CLIENT, GROUP, NoBroker(), folder)
-        return {queue: await ours.start(queue) for queue in queues}
+        return {queue: (await ours.start(queue)).offset for queue in queues}
 
     return asyncio.run(load())
 
 
 def save(folder, offsets):
-    asyncio.run(LocalOffsets(CLIENT, GROUP, NoBroker(), folder).save(offsets))
+    positions = {queue: GroupPosition(offset) for queue, offset in offsets.items()}
+    asyncio.run(LocalOffsets(CLIENT, GROUP, NoBroker(), folder).save(positions))
 
 
 def test_each_side_continues_from_the_offsets_that_the_other_has_saved(java_version, tmp_path):
