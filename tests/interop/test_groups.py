@@ -83,7 +83,7 @@ def test_a_rocketmq_broker_continues_a_group_of_push_consumers(java, store_path)
         wait_until(lambda: consumer.stats.consumed + consumer.stats.sent_back == COUNT)
     assert consumer.stats.sent_back == 1
     with java.broker(store_path, **SMALL) as broker:
-        wait_until(lambda: broker.committed(GROUP, "work", 0) == COUNT)
+        assert broker.committed(GROUP, "work", 0) == COUNT
         java.peer.send("work", [outgoing(b"new", queue=0)])
         seen = java.peer.consume("work", GROUP, attempts=2, max_reconsume_times=16)
         broker.stop()
