@@ -252,7 +252,7 @@ def _read_until_loss(
         begin = min(max(at, has.minimum), end)
         lost = begin - at + each.end - end
         if not lost:  # Unless the queue was truncated, and other messages have these offsets.
-            begin, end = at, _valid_end(source, each, error)
+            begin, end = at, max(at, _valid_end(source, each, error))
             lost = each.end - end
         log_to_stderr()
         outcome = f"reads the rest of [{at}, {each.end}): [{begin}, {end})"
@@ -273,7 +273,7 @@ def _valid_end(source: BrokerSource, each: QueueRange, error: PyrocketError) -> 
     cut = source.truncations(epochs, [each.queue]).get(each.queue, each.end)
     if cut >= each.end:
         raise error
-    return max(each.start, cut)
+    return cut
 
 
 def _report_damaged(losses: Losses, queue: MessageQueue, error: RecordDamagedError) -> None:

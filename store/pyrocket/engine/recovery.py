@@ -164,7 +164,7 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
             before_cut=partial(keep_tail, log, layout.own, layout.scratch, now_ms),
         )
         if (not clean or recovered.missing) and not store.follows:
-            ends = _ends_of_topics(store) | recovered.ends
+            ends = _with_empty_queues(store, recovered.ends)
             Epochs(layout).begin(ends)
             GroupOffsets(layout).truncate(ends)
         store.keys.after_recovery(clean=clean)
@@ -185,13 +185,17 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
         page[STORE_TIME] = now_ms
 
 
-def _ends_of_topics(store: StoreParts) -> dict[tuple[str, int], int]:
-    """Return where the queues of all topics continue, also of those without files."""
-    return {
-        (topic.name, queue_id): store.dispatcher.next_offset(topic.name, queue_id)
+def _with_empty_queues(
+    store: StoreParts, ends: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Add to the ends of queues where those without files continue."""
+    queues = (
+        (topic.name, queue_id)
         for topic in store.topics.all().values()
         for queue_id in range(max(topic.read_queues, topic.write_queues))
-    }
+    )
+    empty = {key: store.dispatcher.next_offset(*key) for key in queues if key not in ends}
+    return {**ends, **empty}
 
 
 def _begin(layout: Layout, page: SharedState) -> None:

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyrocket import Store
+from pyrocket import ScanTally, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import LogTruncatedError, OffsetOutOfRangeError, StoreUnavailableError
 from pyrocket.metadata.epochs import Epochs
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.options.policies import SKIP, LossPolicy
 from pyspark_pyrocket.source.partitions import Ranges
+from pyspark_pyrocket.source.task import read_range
 from pyspark_pyrocket.transport.path import forget
 from support.broker import served
 from support.shares import share
@@ -121,6 +123,22 @@ def test_a_task_does_not_read_new_messages_at_truncated_offsets(crashed, caplog,
         read(stream(box), [task])
     assert read(stream(box, onDataLoss="skip"), [task]) == [b"%06d" % at for at in range(20, 25)]
     assert f"reads the rest of [{22 if few else 20}, {end})" in caplog.text
+
+
+def test_what_a_task_has_read_before_a_truncation_is_not_counted_as_lost(crashed, caplog):
+    box, start = crashed
+    (task,) = stream(box, onDataLoss="skip").partitions(*replayed(start, 20, 25))
+    (planned,) = task.work.ranges
+
+    def scan(each, tally):
+        tally.entries += 8
+        yield "messages 20 to 27"
+        raise OffsetOutOfRangeError("the queue was truncated at 25.")
+
+    source, skip = task.target.open_source(), LossPolicy(policy=SKIP)
+    rows = read_range(source, replace(planned, end=29), skip, scan, ScanTally())
+    assert [*rows] == ["messages 20 to 27"]
+    assert "has lost 1 message;" in caplog.text
 
 
 def replayed(offset, *ends):
