@@ -101,6 +101,11 @@ class RemotingConnection:
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
+    @property
+    def has_received(self) -> bool:
+        """Whether the next answer is there already."""
+        return bool(self._frames)
+
     def send(self, requests: Sequence[Frame], seconds: float) -> list[int]:
         """Send requests; return the number that the answer to each will have in `opaque`."""
         numbers = [number & _LAST_OPAQUE for number in islice(self._opaques, len(requests))]

@@ -140,9 +140,14 @@ class _Reader:
                 self._send()
 
     def _send(self) -> None:
-        """Go on with the windows that may go on, and open new ones if half of them are done."""
+        """Go on with the windows that may go on, and open new ones.
+
+        New windows are opened as soon as the next answer has to be waited for; otherwise several at
+        once, which costs less.
+        """
         has_room, most = self._held_bytes < _HELD_BYTES, self._settings.in_flight
-        if 2 * len(self._open) <= most and (has_room or not self._open):
+        is_time = 2 * len(self._open) <= most or not self._connection.has_received
+        if is_time and (has_room or not self._open):
             while len(self._open) < most and self._next < self._end:
                 end = min(self._next + _WINDOW, self._end)
                 self._open.append(Window(self._next, end, self._next))
