@@ -204,8 +204,8 @@ def pending_key_position(number: int) -> int:
     return PENDING_HEADER_BYTES + PENDING_KEY_BYTES * number
 
 
-def encode_pending_keys(offsets: Ints, time_ms: int, hashes: Ints) -> bytes:
-    """Encode entries for keys of messages with the same store time."""
+def encode_pending_keys(offsets: Ints, time_ms: int | Ints, hashes: Ints) -> bytes:
+    """Encode entries for keys; `time_ms` are the store times, or the store time of all messages."""
     entries = np.empty((len(hashes), 3), "<i8")
     entries[:, 0], entries[:, 1], entries[:, 2] = offsets, time_ms, hashes
     return entries.tobytes()

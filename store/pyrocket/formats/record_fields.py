@@ -25,7 +25,10 @@ from pyrocket.formats.record import (
     MAGIC_V2,
     SYS_BORN_HOST_V6,
     SYS_DAMAGED,
+    SYS_PREPARED,
+    SYS_ROLLBACK,
     SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
     offset_of,
 )
 
@@ -107,7 +110,7 @@ class RecordFields:
 
     def head(self, count: int) -> "RecordFields":
         """Return the first `count` records."""
-        return self.part(slice(count))
+        return self if count == len(self) else self.part(slice(count))
 
     def part(self, rows: slice | Bools | Ints) -> "RecordFields":
         """Return the records in these rows, in the same buffer."""
@@ -224,6 +227,27 @@ class RecordFields:
     @cached_property
     def property_columns(self) -> PropertyColumns:
         return PropertyColumns(self._properties)
+
+    @cached_property
+    def by_queue(self) -> list[tuple[tuple[str, int], Ints]]:
+        """Each queue with entries for records of the run, and the rows of these records.
+
+        The structure must have been checked before.
+        """
+        kind = self.sys_flag & SYS_TRANSACTION_MASK
+        chosen = np.flatnonzero((kind != SYS_PREPARED) & (kind != SYS_ROLLBACK))
+        topics = self.topics().take(pa.array(chosen)).dictionary_encode()
+        names = topics.dictionary.to_pylist()
+        codes = topics.indices.to_numpy().astype(np.int64)
+        queue_ids = self.queue_id[chosen].astype(np.int64)
+        group = codes << 32 | queue_ids
+        order = np.argsort(group, kind="stable")
+        cuts = np.flatnonzero(np.diff(group[order])) + 1
+        return [
+            ((names[codes[rows[0]]].decode(), int(queue_ids[rows[0]])), chosen[rows])
+            for rows in np.split(order, cuts)
+            if len(rows)
+        ]
 
     def bodies(self) -> pa.BinaryArray:
         """Return the stored bodies."""

@@ -20,7 +20,7 @@ from pyrocket.formats.record import BLANK_BYTES
 from pyrocket.formats.record_columns import SCAN_COLUMNS, SEVERAL_QUEUES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice, decode_with
-from pyrocket.index.queues.dispatcher import WHOLE_LOG, queue_rows
+from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.scanner import SLICE_ROWS
 from pyrocket.log.salvage import LogCheck
 from pyrocket.values.message import MessageQueue
@@ -118,7 +118,7 @@ def _in_queue(reader: Reader, fields: RecordFields) -> pa.BooleanArray:
     """Return for each record whether its queue has an entry that is dispatched."""
     mask = np.zeros(len(fields), bool)
     bound = reader.bound()
-    for (topic, queue_id), rows in queue_rows(fields):
+    for (topic, queue_id), rows in fields.by_queue:
         offsets = fields.queue_offset[rows]
         order = np.argsort(offsets, kind="stable")
         rows, offsets = rows[order], offsets[order]

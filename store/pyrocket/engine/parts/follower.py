@@ -159,7 +159,7 @@ class Follower(Writer):
                 self._mark_in_use()
                 self._appender.append_raw(start, memoryview(data)[:size], runs)
                 self.failure.end()
-                self._keys.defer(size)
+                self._keys.add_received(start, runs)
         self._rest = data[size:]
 
     def _reached(self, topic: str, queue_id: int) -> int:
@@ -324,7 +324,7 @@ def _whole(log: CommitLog, dense: Dense, start: int, data: bytes) -> tuple[int, 
             bounds = np.array([*starts, at])
             run = RecordFields(buffer, start, bounds[:-1], np.diff(bounds))
             whole = whole_records(run)
-            good = dense(run if whole == len(run) else run.head(whole)) if whole else 0
+            good = dense(run.head(whole)) if whole else 0
             if good < len(run):
                 raise _no_record(start + starts[good])
             end = at

@@ -22,7 +22,7 @@ still building them.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -40,10 +40,12 @@ from pyrocket.disk.shared_state import (
     SharedState,
 )
 from pyrocket.errors import PyrocketError, StoreDamagedError
+from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry, PendingHeader, encode_pending_keys
 from pyrocket.formats.record import read_header
 from pyrocket.formats.record_batch import Appended
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexCoverage, KeyIndex
 from pyrocket.index.keys.key_items import MAX_PENDING_KEYS, KeyItems, PendingKeys, key_items
@@ -220,24 +222,30 @@ class IndexBuilder:
 
         Never raises: keys that are not saved are read from the log.
         """
-        if not self._enabled:
-            return
-        page, self._pending_count = self._page, 0
+        stored = self._page[STORE_TIME]
         pairs = [(append.physical_offsets, append.batch.keys) for append in appended]
-        known = [(offsets, keys) for offsets, keys in pairs if keys is not None]
-        if len(known) < len(pairs) or sum(len(keys) for _, keys in known) > self.limits.max_pending:
-            return
-        stored = page[STORE_TIME]
-        entries = [
-            encode_pending_keys(offsets[keys.rows], stored, keys.hashes) for offsets, keys in known
+        known = [
+            (offsets[keys.rows], stored, keys.hashes) for offsets, keys in pairs if keys is not None
         ]
+        self._save(start, known if len(known) == len(pairs) else None)
+
+    def add_received(self, start: int, runs: Iterable[RecordFields]) -> None:
+        """Save the keys of records just appended at `start`, as `add_pending` does."""
+        items = map(key_items, runs if self._enabled else ())
+        self._save(start, [(keys.offsets, keys.times, keys.hashes) for keys in items])
+
+    def _save(self, start: int, known: Sequence[tuple[Ints, int | Ints, Ints]] | None) -> None:
+        """Save keys: their log offsets, store times and hashes; None if they are not known."""
+        self._pending_count, most = 0, self.limits.max_pending
+        if not self._enabled or known is None or sum(len(keys[0]) for keys in known) > most:
+            return
         try:
             self._pending_count = self._pending.add(
                 start,
-                page[DISPATCHED],
-                b"".join(entries),
-                keep=page[INDEXED] < start,
-                max_pending=self.limits.max_pending,
+                self._page[DISPATCHED],
+                b"".join(encode_pending_keys(*keys) for keys in known),
+                keep=self._page[INDEXED] < start,
+                max_pending=most,
             )
         except OSError as error:
             _log.warning("the keys of an append to %s were not saved: %s", self._layout.root, error)

@@ -26,7 +26,6 @@ from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import DELAY
 from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
-from pyrocket.formats.record import SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
@@ -281,24 +280,8 @@ def queue_parts(run: RecordFields, delay_levels_ms: Sequence[int]) -> Iterator[Q
     """Yield the part of each queue in a run whose structure has been checked, in log order."""
     codes = tags_codes(run, delay_levels_ms)
     entries = build_entries(run.physical_offset, run.sizes, codes)
-    for (topic, queue_id), rows in queue_rows(run):
+    for (topic, queue_id), rows in run.by_queue:
         yield QueuePart(topic, queue_id, run.queue_offset[rows], entries[rows])
-
-
-def queue_rows(run: RecordFields) -> Iterator[tuple[tuple[str, int], Ints]]:
-    """Yield each queue with entries for records of the run, and the rows of these records."""
-    kind = run.sys_flag & SYS_TRANSACTION_MASK
-    chosen = np.flatnonzero((kind != SYS_PREPARED) & (kind != SYS_ROLLBACK))
-    topics = run.topics().take(pa.array(chosen)).dictionary_encode()
-    names = topics.dictionary.to_pylist()
-    codes = topics.indices.to_numpy().astype(np.int64)
-    queue_ids = run.queue_id[chosen].astype(np.int64)
-    group = codes << 32 | queue_ids
-    order = np.argsort(group, kind="stable")
-    cuts = np.flatnonzero(np.diff(group[order])) + 1
-    for rows in np.split(order, cuts):
-        if len(rows):
-            yield (names[codes[rows[0]]].decode(), int(queue_ids[rows[0]])), chosen[rows]
 
 
 def _check_dense(part: QueuePart) -> None:

@@ -33,7 +33,7 @@ from pyrocket.formats.checkpoint import Checkpoint
 from pyrocket.formats.queue_entry import ENTRY_BYTES
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
-from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher, queue_rows
+from pyrocket.index.queues.dispatcher import WHOLE_LOG, Dispatcher
 from pyrocket.index.queues.missing_files import check_queues_end
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk_all
@@ -312,7 +312,7 @@ def expected_ends(log: CommitLog, start: int, end: int) -> dict[tuple[str, int],
     try:
         for run in walk_all(log, start, end):
             run.check_structure()
-            for queue, rows in queue_rows(run):
+            for queue, rows in run.by_queue:
                 ends[queue] = int(run.queue_offset[rows[-1]]) + 1
     except (StoreDamagedError, FileNotFoundError):
         return {}
@@ -371,7 +371,7 @@ class OffsetContinuity:
         the topic. Records of a topic that pyrocket deleted are not checked.
         """
         good = len(run)
-        for queue, rows in queue_rows(run):
+        for queue, rows in run.by_queue:
             if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
                 self._next.pop(queue, None)
                 continue

@@ -20,7 +20,6 @@ from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.queues.consume_queue import QueueTable
-from pyrocket.index.queues.dispatcher import queue_rows
 from pyrocket.index.queues.rebuild import SYS_INNER_BATCH
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.salvage import LogCheck
@@ -72,7 +71,7 @@ class DamagedLog:
 
     def _find_gaps(self, run: RecordFields) -> None:
         """Find gaps in the offsets of each queue."""
-        for queue, rows in queue_rows(run):
+        for queue, rows in run.by_queue:
             if (run.sys_flag[rows] & SYS_INNER_BATCH).any():
                 self._next.pop(queue, None)
                 continue

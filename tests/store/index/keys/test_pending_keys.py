@@ -9,12 +9,14 @@ from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry, PendingHeader
 from pyrocket.index.keys import index_builder, key_search
+from pyrocket.index.keys.index_builder import IndexLimits
 from pyrocket.index.keys.key_index import KeyIndex
 from pyrocket.index.keys.key_items import PendingKeys, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java, limit_index
+from support.replicas import pass_on, replica_of
 from support.shares import TIMES
 from support.stores import SMALL, batch, message, numbered, overwrite, words
 
@@ -118,6 +120,31 @@ def test_pending_keys_are_not_read_from_the_log(open_store, path, monkeypatch):
     store.close()
     other.close()
     assert contents(path) == expected
+
+
+def test_the_keys_of_a_replica_are_not_read_from_its_log(store, path, tmp_path, monkeypatch):
+    copy, read = tmp_path / "replica", []
+
+    def walked(*given):
+        """Note how many records a search reads: the last one of the index, which may lack items."""
+        found = [*walk(*given)]
+        read.append(sum(map(len, found)))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index_builder, "walk", None)
+        patch.setattr(key_search, "walk", walked)
+        follower = replica_of(path, copy)
+        follower._keys.limits = IndexLimits(put_items=100)
+        for first in range(0, 100, 20):
+            fill(store, 20, first)
+            pass_on(path, follower, step=700)
+            with Store.open(copy, read_only=True) as replica:
+                check_queries(replica, first + 20)
+    assert len(contents(copy)) > 1
+    assert max(read) == 1
+    follower.close(clean=True)
+    assert contents(copy) == from_log(path, tmp_path)
 
 
 def test_an_append_after_which_enough_keys_are_pending_indexes_them(store, path):
