@@ -200,8 +200,9 @@ def main() -> None:
     done = json.loads(results.read_text()) if results.exists() else {}
     copies, ignored = SimpleQueue(), shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info")
     for number in range(given.workers):
-        options = {"dirs_exist_ok": True, "ignore": ignored, "symlinks": True}
-        copies.put(shutil.copytree(ROOT, folder / f"copy{number}", **options))
+        copy = folder / f"copy{number}"
+        shutil.rmtree(copy, ignore_errors=True)
+        copies.put(shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True))
 
     def test(change: tuple) -> None:
         key = " ".join(map(str, change))
