@@ -2,8 +2,9 @@
 
 These rules hold for every transport, over a network as well as for a directory:
 
-- Each call has a deadline: that of its source or sink, or another one set by `within`. A transport
-  over a network raises TransportError for a call that misses it or whose connection has failed.
+- Each call has a deadline: that of its target, or another one that a source sets by `within`. A
+  transport over a network raises TransportError for a call that misses it or whose connection has
+  failed.
 - One call covers all queues, so that it costs at most one round trip per broker.
 - The queues of a source may be spread over several brokers, each with a store of its own. What only
   makes sense in one store (`BrokerSource`) is requested from each broker: `by_broker`.
@@ -21,7 +22,6 @@ These rules hold for every transport, over a network as well as for a directory:
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
-from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from pyrocket import (
     SinkBatch,
     SourceCalls,
     Staged,
+    Stager,
     StoreConfig,
     TopicConfig,
     ViewPart,
@@ -267,30 +268,6 @@ class BrokerSource(MessageSource, BrokerCalls, Protocol):
         """Yield the rows of one part; of pending messages, only those for `topics`, if any."""
 
 
-class RowStager(Protocol):
-    """Stages the rows of one task. Leaving its `with` block before `finish` discards them."""
-
-    def __enter__(self) -> "RowStager": ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def append(
-        self, batch: pa.RecordBatch, *, topic: str | None = None, first_queue: int | None = None
-    ) -> int:
-        """Stage all rows, or none; return their number. Parameters are those of the sink."""
-
-    def leave_out(self, rows: int) -> None:
-        """Record the number of rows of the task that are not written."""
-
-    def finish(self) -> Staged:
-        """Return what the driver publishes."""
-
-
 class MessageSink(Protocol):
     """Writes to a transport. Belongs to one thread."""
 
@@ -301,12 +278,6 @@ class MessageSink(Protocol):
     @property
     def retention(self) -> Retention | None:
         """How long messages are kept, as of opening the sink; None means forever."""
-
-    def within(self, seconds: float) -> "MessageSink":
-        """Return a sink of the same store whose calls have this deadline.
-
-        Both share what is open: closing one closes the other.
-        """
 
     def prepare(self, topic: str, *, create: bool = True, queues: int | None = None) -> TopicConfig:
         """Return the topic; with `create`, a missing one is created. Raises TopicNotFoundError."""
@@ -334,7 +305,7 @@ class MessageSink(Protocol):
     def flush(self) -> None:
         """Flush everything appended before; it is durable on return."""
 
-    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         """Return the stager for the rows of one task."""
 
     def publish(

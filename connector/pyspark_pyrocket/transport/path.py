@@ -7,7 +7,7 @@ micro-batch finds its store open. A directory that was replaced under its path i
 import os
 import socket
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from pyrocket import (
     Retention,
     SinkBatch,
     Staged,
+    Stager,
     Store,
     StoreConfig,
     StoreSource,
@@ -28,7 +29,7 @@ from pyrocket import (
 from pyrocket.base.config import DEFAULT_QUEUES
 from pyrocket.errors import StoreLockedError, StoreNotFoundError, StoreNotSharedError
 
-from pyspark_pyrocket.transport.interface import Capability, RowStager
+from pyspark_pyrocket.transport.interface import Capability
 
 _MAX_OPEN = 8
 """Open stores per process; a query has one or two."""
@@ -193,23 +194,12 @@ class PathSource(StoreSource):
 class PathSink:
     """A store that is open for writing, or for staging."""
 
-    def __init__(self, store: Store, seconds: float | None = None) -> None:
-        self._store, self._seconds = store, seconds
+    def __init__(self, store: Store) -> None:
+        self._store = store
         # The results of the last append and the last publish. A directory loses no reply, so no
         # earlier call is repeated.
         self._appended: dict[str, AppendResult] = {}
         self._published: dict[SinkBatch, Published] = {}
-
-    def within(self, seconds: float) -> "PathSink":
-        """Return the store with another deadline: it bounds the waits for locks and flushes."""
-        sink = PathSink(self._store, seconds)
-        sink._appended, sink._published = self._appended, self._published
-        return sink
-
-    def _deadline(self) -> AbstractContextManager[None]:
-        # Staging takes no lock.
-        unbounded = self._seconds is None or self._store.read_only
-        return nullcontext() if unbounded else self._store.within(self._seconds or 0)
 
     @property
     def store_id(self) -> str:
@@ -223,8 +213,7 @@ class PathSink:
         if not create or topic in self._store.topics.all():
             return self._store.topics.get(topic)
         count = queues or DEFAULT_QUEUES
-        with self._deadline():
-            return self._store.topics.create(topic, read_queues=count, write_queues=count)
+        return self._store.topics.create(topic, read_queues=count, write_queues=count)
 
     def append(
         self,
@@ -237,17 +226,15 @@ class PathSink:
         """Append all rows, or none; a repeat of the last append is recognised by its id."""
         if repeat_id and repeat_id in self._appended:
             return self._appended[repeat_id]
-        with self._deadline():
-            result = self._store.append_batch(batch, topic=topic, first_queue=first_queue)
+        result = self._store.append_batch(batch, topic=topic, first_queue=first_queue)
         self._appended.clear()
         self._appended[repeat_id] = result
         return result
 
     def flush(self) -> None:
-        with self._deadline():
-            self._store.flush()
+        self._store.flush()
 
-    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> RowStager:
+    def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         return self._store.sink.stage(batch, partition=partition, attempt=attempt)
 
     def publish(
@@ -259,22 +246,20 @@ class PathSink:
         on_difference: str = "fail",
         on_gap: str = "fail",
     ) -> Published:
-        with self._deadline():
-            if not anonymous:
-                return self._store.sink.publish(
-                    batch, staged, on_difference=on_difference, on_gap=on_gap
-                )
-            if batch not in self._published:
-                self._published.clear()
-                self._published[batch] = self._store.sink.publish_anonymous(staged)
-            return self._published[batch]
+        if not anonymous:
+            return self._store.sink.publish(
+                batch, staged, on_difference=on_difference, on_gap=on_gap
+            )
+        if batch not in self._published:
+            self._published.clear()
+            self._published[batch] = self._store.sink.publish_anonymous(staged)
+        return self._published[batch]
 
     def discard(self, staged: Sequence[Staged]) -> None:
         self._store.sink.discard(staged)
 
     def close(self, *, clean: bool = True) -> None:
-        with self._deadline():
-            self._store.close(clean=clean)
+        self._store.close(clean=clean)
 
 
 def forget(path: str) -> None:

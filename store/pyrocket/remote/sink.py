@@ -1,7 +1,6 @@
 # mypy: disable-error-code="empty-body"
 """`RemoteSink`: writes to a store through its broker."""
 
-import copy
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,12 +158,6 @@ class RemoteSink:
         self._ids = UniqueIds(self._source.now_ms)
         self._creates = self._config.auto_create_topics and hello.auto_create_topics
         self._known: dict[str, TopicConfig] = {}
-
-    def within(self, seconds: float) -> "RemoteSink":
-        """Return a sink of the same broker whose calls have this total timeout."""
-        sink = copy.copy(self)
-        sink.client = self.client.within(seconds)
-        return sink
 
     @property
     def store_id(self) -> str:

@@ -6,7 +6,6 @@ from collections import ChainMap, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -30,9 +29,6 @@ from pyrocket.remoting.cluster import ATTEMPT_S, LAST_PAUSE_S, RocketMQCluster
 from pyrocket.remoting.requests import SendAnswer, version_of
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, Message, MessageQueue, SendResult, SendStatus
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _FIND_S = 1.0
 """How long a broker is looked for before its rows are sent to others."""
@@ -78,10 +74,6 @@ class RocketMQSink:
         self._with_timers: set[str] = set()
         self._status = SendStatus.SEND_OK
         self._turn = random.randrange(1024)
-
-    def within(self, seconds: float) -> "Self":
-        """Return a sink of the same cluster whose requests are repeated for this time."""
-        return type(self)(self._cluster, self._topics, broker=self._broker, seconds=seconds)
 
     @property
     def store_id(self) -> str:

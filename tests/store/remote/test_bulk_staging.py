@@ -324,8 +324,8 @@ def test_the_size_of_staged_rows_is_limited(store, sink):
 
 def test_the_error_names_a_stopped_broker(tmp_path):
     with Store.open(tmp_path / "store", create=True) as store, served(store) as address:
-        sink = RemoteSink(Client(Connection(address)))
+        sink = RemoteSink(Client(Connection(address)).within(0.3))
     with pytest.raises(TransportError, match=address):
-        sink.within(0.3).publish(BATCH, [])
+        sink.publish(BATCH, [])
     shutil.rmtree(tmp_path / "store")
     sink.close()
