@@ -18,7 +18,7 @@ from pyrocket.broker.confirmations import Confirmations
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import SmallFiles, small_paths
-from pyrocket.errors import DataLossError, InvalidInputError, StoreLockedError
+from pyrocket.errors import DataLossError, InvalidInputError, StoreFailedError, StoreLockedError
 from pyrocket.formats.checksum import crc32
 from pyrocket.metadata.json_table import file_stamp
 from pyrocket.metadata.role import RoleFile, check_terms
@@ -260,8 +260,8 @@ class ReplicaFeed:
                 with writer_of(self._store).exclusive(even_if_full=True):
                     self._held_at = self._store.position().published
                     contents = {name: read_or_none(paths[name]) for name in changed}
-            except StoreLockedError:
-                return  # The next look tries again.
+            except (StoreLockedError, StoreFailedError):
+                return  # The next look tries again; the log is sent even if it cannot be written.
             files = {name: data for name, data in contents.items() if data is not None}
             self._held = SmallFiles(files, gone, cursors, is_all=not self._seen)
         self._seen, self._stamps, self._structure = seen, stamps, structure

@@ -13,7 +13,7 @@ SCHEDULE_TOPIC_XXXX. Source: `ScheduleMessageService`, `DelayOffsetSerializeWrap
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pyrocket.disk.io import read_or_none, replace_file
+from pyrocket.disk.io import read_or_none, replace_file, unlink
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     HALF_CURSOR,
@@ -95,6 +95,14 @@ def restore_cursors(layout: Layout, state: SharedState, queues: QueueTable) -> N
     for field, (topic, queue_id) in _cursor_queues().items():
         state[field] = min(state[field], queues.get(topic, queue_id).max_offset(WHOLE_LOG))
     state[NEXT_DUE] = 0
+
+
+def forget_cursors(layout: Layout) -> None:
+    """Delete all saved cursors, of RocketMQ's files, too. Requires the write lock."""
+    levels = layout.config("delayOffset"), layout.config_backup("delayOffset")
+    for path in (layout.cursors, *levels):
+        unlink(path)
+    GroupOffsets(layout).drop(group=TRANSACTION_GROUP)
 
 
 def saved_cursors(layout: Layout) -> dict[int, int]:

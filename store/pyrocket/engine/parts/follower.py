@@ -29,6 +29,7 @@ from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.disk.shared_state import (
+    CHECKPOINT_TIME,
     CHECKPOINTED,
     DISPATCHED,
     FLUSHED,
@@ -37,7 +38,7 @@ from pyrocket.disk.shared_state import (
     NEXT_DUE,
     PUBLISHED,
     RESERVED,
-    TIMER_QUEUE_OFFSET,
+    STORE_TIME,
     lock_identity,
 )
 from pyrocket.engine.cleaner import log_files
@@ -56,6 +57,7 @@ from pyrocket.log.valid_end import Dense, whole_records
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory
 from pyrocket.metadata.role import Role, RoleFile
+from pyrocket.metadata.service_cursors import forget_cursors
 from pyrocket.values.admin import Removal
 from pyrocket.values.message import LogMark
 
@@ -104,6 +106,10 @@ def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
         io.replace_file(layout.identity, json.dumps(known, indent=1).encode(), layout.scratch)
 
 
+_Level = tuple[int, int, Mapping[int, int]]
+"""The log offset and store time from which cursors hold, and the cursors."""
+
+
 class Follower(Writer):
     """The only writer of a replica; the directory must have a role. Used by one thread."""
 
@@ -114,6 +120,7 @@ class Follower(Writer):
     ) -> None:
         super().__init__(layout, config, clock, recovery)
         self._rest = b""
+        self._level: _Level | None = None
         self.page[NEXT_DUE] = NEVER
 
     @property
@@ -199,13 +206,32 @@ class Follower(Writer):
             for name in (*small.gone, *others):
                 io.unlink(root / name)
             for cursor, value in small.cursors.items():
-                # The index of timers is one of the services' own files, which a replica lacks.
-                if cursor != TIMER_QUEUE_OFFSET:
-                    self.page[cursor] = value
+                self.page[cursor] = value
             self.page[NEXT_DUE] = NEVER
             if small.files or small.is_all:
                 self._drop_earlier_generations()
                 self.structure_changed()
+        if small.cursors:
+            if self._level is None:
+                self.page[CHECKPOINT_TIME] = 0  # Save them with the next checkpoint, which is due.
+            self._level = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
+            self._advance(self.durable_end)
+
+    def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
+        self._advance(end)
+
+    def _advance(self, end: int) -> None:
+        """Advance the checkpoint, but only to where cursors have arrived; the log is durable.
+
+        A recovery searches the log from there for what the primary has delivered since then.
+        """
+        if self._level is not None and self._level[0] <= end:
+            super()._after_sync(*self._level)
+
+    def close(self, *, clean: bool) -> None:
+        """Close the replica; it is recovered later unless the cursors are those of its end."""
+        is_level = self._level is not None and self._level[0] == self.page[PUBLISHED]
+        super().close(clean=clean and is_level)
 
     def _drop_earlier_generations(self) -> None:
         """Delete the queues of topics that the primary has deleted.
@@ -251,7 +277,10 @@ class Follower(Writer):
         return [at for run in runs for at in (run.starts + run.base).tolist()]
 
     def cut_what(self, lacks: Callable[[LogMark], bool]) -> None:
-        """Cut off the records from the first one on that the primary `lacks`; see `cut`."""
+        """Cut off the records from the first one on that the primary `lacks`; see `cut`.
+
+        The cursors go, too: what they call delivered or ended may be cut off.
+        """
 
         def is_lacking(offset: int) -> bool:
             mark = mark_at(self._log, offset)
@@ -262,6 +291,7 @@ class Follower(Writer):
         number = bisect_left(starts, True, key=is_lacking)
         offsets = self._records(starts[max(number - 1, 0)])
         place = bisect_left(offsets, True, key=is_lacking)
+        forget_cursors(self._layout)
         self.cut(offsets[place] if place < len(offsets) else starts[number])
 
     def cut(self, offset: int) -> None:
@@ -293,7 +323,7 @@ class Follower(Writer):
         """Make the replica a store of its own with the next term; then close this follower.
 
         Topics whose messages arrived before the table of topics did are created. The next writer
-        recovers the store as after a crash.
+        recovers the store as after a crash: the whole log if there are no cursors yet.
         """
         file, topics, queues = RoleFile(self._layout), self._parts.topics, dict[str, int]()
         role = replace(file.read(), primary="", term=file.read().term + 1)
@@ -303,6 +333,9 @@ class Follower(Writer):
                     queues[topic] = max(queues.get(topic, 0), queue_id + 1)
             topics.ensure(queues)
             Epochs(self._layout).skip()
+            if not self._layout.cursors.exists():
+                for checkpoint in (self._layout.own_checkpoint, self._layout.checkpoint):
+                    io.unlink(checkpoint)
             self._mark_in_use()
             self.page.invalidate(lock_identity(self._layout.lock))
             file.write(role)

@@ -7,7 +7,7 @@ with each other; every broker registers with all of them.
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyrocket.base.arguments import check_advertised
 from pyrocket.errors import InvalidInputError, StoreUnavailableError
@@ -40,11 +40,13 @@ class RouteTable:
         self._clock, self._lock = clock, threading.Lock()
         self._brokers: dict[str, dict[int, _Live]] = {}
         self._ordered: dict[str, dict[str, TopicData]] = {}
+        self._primary: dict[tuple[str, str], Registration] = {}
 
     def register(self, registration: Registration, connection: Hashable, user: str = "") -> None:
         """Register a broker, or renew its registration, until `disconnect` of this connection.
 
         A registration with a lower data version than the last one over this connection is ignored.
+        That of an earlier primary is refused, also while the promoted one is not connected.
         Another connection replaces the last one only for the same broker: see `_is_same`.
 
         Raises OptionError, InvalidInputError (REGISTRATION_INVALID), and StoreUnavailableError
@@ -59,6 +61,9 @@ class RouteTable:
             for other in same_name.values():
                 if not _is_same(live, other):
                     raise _taken(other.registration)
+            primary = self._primary.get((registration.broker, user), registration)
+            if primary.store == registration.store and registration.term < primary.term:
+                raise _succeeded(primary)
             known = same_name.get(registration.broker_id)
             if (
                 known is not None
@@ -68,6 +73,7 @@ class RouteTable:
                 return
             self._brokers.setdefault(registration.broker, {})[registration.broker_id] = live
             if registration.broker_id == PRIMARY:
+                self._primary[registration.broker, user] = replace(registration, topics=())
                 self._remember(registration.broker, topics.values())
 
     def disconnect(self, connection: Hashable) -> None:
@@ -194,6 +200,15 @@ def _invalid(registration: Registration, what: str) -> InvalidInputError:
         remedy="Names have printable characters other than / and \\. Use a broker of the"
         " same release as the name server.",
         code="REGISTRATION_INVALID",
+    )
+
+
+def _succeeded(promoted: Registration) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"the broker {promoted.broker} at {promoted.address} was promoted since.",
+        remedy="Make this one its replica: --replica-of. If the promoted broker is lost for good,"
+        " restart the name servers: they know it until then.",
+        code="BROKER_NAME_TAKEN",
     )
 
 

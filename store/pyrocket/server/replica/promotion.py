@@ -40,7 +40,7 @@ def promote(path: str | os.PathLike[str]) -> Role:
     if (start := follower.torn_batch()) is not None:
         follower.cut(start)
         follower = opens()
-    # It lacks the timers since the store became a replica: the recovery makes another one.
+    # It lacks the timers since the store became a replica: the recovery rebuilds it from the log.
     TimerIndex(layout.timers).clear()
     role = follower.promote()
     Store.open(layout.root, config=config).close()

@@ -160,6 +160,10 @@ def test_a_promoted_replica_replaces_the_earlier_primary_and_never_the_reverse(t
         assert code(table.register, late, "1") == "BROKER_NAME_TAKEN"
     table.disconnect("1")
     assert table.brokers()[0].addresses == {0: "b.example:8081"}
+    table.disconnect("2")
+    assert code(table.register, earlier, "1") == "BROKER_NAME_TAKEN", "while it is restarted"
+    table.register(promoted, "3")
+    assert table.brokers()[0].addresses == {0: "b.example:8081"}
 
 
 def test_a_second_primary_with_the_same_name_is_refused_until_the_first_is_removed(table, clock):

@@ -6,17 +6,18 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import pytest
-from pyrocket import Message, Store
+from pyrocket import LocalTransactionState, Message, Store
 from pyrocket.client import ConsumeFrom, ConsumeResult, PushConsumer
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.follower import Follower
-from pyrocket.metadata.role import RoleFile
+from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.server.nameserver.registration import RegisteredTopics
 from pyrocket.server.replica import promotion
 from pyrocket.server.replica.promotion import promote
 from pyrocket.tools.verify.verify import verify
 from store.server.replica.test_replication import (
     code_of,
+    fill_files,
     link_to,
     linked,
     produce,
@@ -28,6 +29,7 @@ from support.replicas import (
     MIDDLE,
     assert_alike,
     log_bytes,
+    opened,
     pass_files,
     pass_on,
     published,
@@ -342,3 +344,98 @@ def test_a_replica_of_two_follows_the_promoted_one(primary, path, where, tmp_pat
     with served(Store.open(where)) as address, linked(address, third):
         pass
     assert {RoleFile(Layout(each)).read().term for each in (path, where, third)} == {1}
+
+
+RECOVERED_S = 3.2
+"""A recovery begins at a file with messages that were stored this long before the checkpoint."""
+
+
+def follow(path, follower, *, files=True):
+    """Send a replica the log, and small files and cursors from its end on."""
+    pass_on(path, follower)
+    if files:
+        pass_files(path, follower)
+    follower.flush()
+
+
+def deliver(store, *sent):
+    """Append messages, and wait until all are delivered."""
+    for one in sent:
+        store.append(one)
+    bodies = {one.body for one in sent}
+    wait_until(lambda: bodies <= {*flat(store)}, seconds=30)
+
+
+def delivered(where, seconds, *expected):
+    """Return what the services of a promoted store deliver, apart from the rows of files."""
+    promote(where)
+    with Store.open(where) as store:
+        store.run_services()
+        wait_until(lambda: {*expected} <= {*flat(store)}, seconds=30)
+        time.sleep(seconds)
+        return sorted(body for body in flat(store) if body[:1].isalpha())
+
+
+def test_timers_that_are_not_delivered_in_the_order_of_their_offsets_are_delivered_once(
+    primary, path, where
+):
+    with served(primary):
+        now = primary.now()
+        timers = [(b"t%d" % number, now + 900 - 200 * number) for number in range(4)]
+        deliver(primary, *(Message(topic="t", body=b, deliver_at_ms=due) for b, due in timers))
+        follower = replica_of(path, where)
+        for _ in range(2):
+            follow(path, follower)
+            time.sleep(RECOVERED_S)
+            fill_files(primary)
+        follow(path, follower)
+        follower.close(clean=False)
+    assert delivered(where, 1) == [b"t0", b"t1", b"t2", b"t3"]
+
+
+def test_a_replica_that_was_catching_up_delivers_nothing_again(primary, path, where):
+    """Its cursors are older than its log."""
+    follower = replica_of(path, where)
+    follow(path, follower)
+    with served(primary):
+        levels = [message(b"l%d" % number, delay_level=1) for number in range(3)]
+        timer = Message(topic="t", body=b"t", deliver_at_ms=primary.now() + 300)
+        deliver(primary, *levels, timer)
+        for _ in range(2):
+            follow(path, follower, files=False)
+            time.sleep(RECOVERED_S)
+            fill_files(primary)
+        follow(path, follower, files=False)
+    follower.close(clean=True)
+    assert delivered(where, 1) == [b"l0", b"l1", b"l2", b"t"]
+
+
+@pytest.mark.parametrize("is_level", [False, True])
+def test_what_an_earlier_primary_delivered_alone_does_not_hide_later_messages(
+    primary, path, where, is_level
+):
+    """Its cursors are after those of the promoted replica, whose messages have the same offsets."""
+    follower = replica_of(path, where)
+    follow(path, follower)
+    follower.close(clean=True)
+    with served(primary):
+        deliver(primary, *(message(b"cut %d" % number, delay_level=1) for number in range(3)))
+        for _ in range(3):
+            half, _ = primary.transactions.send_half("g", message(b"half"))
+            primary.transactions.end(half.half, LocalTransactionState.ROLLBACK)
+    promote(where)
+    promoted = Store.open(where)
+    later = [b"later %d" % number for number in range(3)]
+    for body in later:
+        promoted.append(message(body, delay_level=2))
+        promoted.transactions.send_half("g", message(b"half"))
+    RoleFile(Layout(path)).write(Role("promoted:1", term=1))
+    follower = opened(path)
+    follower.cut_what(lambda mark: promoted.history.holds(mark) is False)
+    follower = opened(path)
+    follow(where, follower, files=is_level)
+    follower.close(clean=False)
+    promoted.close()
+    assert delivered(path, 0.5, *later) == later
+    with Store.open(path) as store:
+        assert len(store.transactions.pending()) == 3

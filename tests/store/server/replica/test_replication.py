@@ -15,6 +15,7 @@ from pyrocket.base.credentials import Credentials
 from pyrocket.broker.access import read_access
 from pyrocket.broker.replicas import ReplicaFeed, Replicas, decode_block
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.shared_state import FAILED
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.errors import StoreFailedError, StoreUnavailableError, TransportError
@@ -31,7 +32,7 @@ from support.certificates import write_certificate
 from support.cutting_proxy import cutting
 from support.name_server import wait_until
 from support.replicas import MIDDLE, assert_alike, log_bytes, published
-from support.stores import SMALL, batch, bodies, message, numbered
+from support.stores import SMALL, batch, bodies, message, numbered, words
 
 WAIT_S = 60
 
@@ -393,6 +394,19 @@ def test_a_block_at_another_place_is_refused(path, where):
         assert code_of(lambda: link._take(decode_block(block))) == "REPLICA_OFFSET"
         link._thread.start()
         link.stop()
+
+
+def test_the_log_is_sent_after_a_failed_fsync_too(primary, path):
+    """Before the disk is replaced, a replica gets everything that can still be read."""
+    fill_files(primary)
+    page = words(path)
+    page[FAILED] = 1
+    for _ in range(2):
+        feed = Replicas(primary).connect("", "id", "name", 0, 0, None)
+        blocks = map(decode_block, iter(feed.next, None))
+        assert b"".join(block.data for block in blocks) == log_bytes(path)
+    page[FAILED] = 0
+    page.close()
 
 
 def feed_block(primary, start):
