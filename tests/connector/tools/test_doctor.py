@@ -12,6 +12,7 @@ from pyspark_pyrocket.tools.doctor import discovery, doctor
 from pyspark_pyrocket.tools.doctor.checks import (
     check_java,
     check_pyspark,
+    check_python,
     check_space,
     check_worker,
     judge_space,
@@ -86,6 +87,12 @@ def test_a_package_missing_in_the_workers_python_is_reported(monkeypatch):
     (found,) = check_discovery(sys.executable)
     assert found.verdict is Verdict.FAIL
     assert "PYTHONPATH" in found.remedy
+
+
+def test_the_python_of_the_tests_is_supported(monkeypatch):
+    assert check_python().verdict is Verdict.OK
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    assert "Use Python 3.10 or newer" in check_python().remedy
 
 
 def test_a_python_that_cannot_list_modules_is_reported():

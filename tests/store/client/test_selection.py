@@ -125,6 +125,14 @@ def test_equal_arguments_select_the_same_queue(argument, count):
 
 
 @pytest.mark.parametrize(
+    ("argument", "at"), [(-5, 5), (-(1 << 31), 2), (1 << 31, 2), (-(1 << 31) - 1, 2)]
+)
+def test_integers_have_the_hashes_of_javas_integer_or_long(argument, at):
+    queues = [MessageQueue("orders", "a", queue_id) for queue_id in range(6)]
+    assert by_hash(queues, MESSAGE, argument) == queues[at]
+
+
+@pytest.mark.parametrize(
     ("argument", "code"),
     [
         *((value, "WRONG_TYPE") for value in (None, True, b"a", 1.5)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyrocket.formats.fastjson import dumps, int_keys, loads
+from pyrocket.formats.fastjson import dumps, int_keys, java_long, loads
 
 JAVA_FILES = sorted((Path(__file__).parents[2] / "golden").glob("java498-*/config/*.json*"))
 
@@ -149,3 +149,11 @@ def test_hostile_objects_as_keys_take_linear_time(piece):
     with pytest.raises(ValueError, match=r"nested too deeply|Expecting|delimiter|property name"):
         loads("{{" + piece * 20_000)
     assert time.process_time() - start < 5
+
+
+def test_a_number_of_more_than_64_bits_is_refused():
+    for number in (2**63 - 1, -(2**63)):
+        assert java_long(number) == number
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(OverflowError):
+            java_long(number)

@@ -13,7 +13,7 @@ from pyrocket.formats.record import (
     read_header,
     read_store_timestamp,
 )
-from pyrocket.formats.record_decode import decode_record
+from pyrocket.formats.record_decode import decode_record, messages_of
 from support.strategies import HOSTS, INT32, INT64, body_start, raw_record, slices
 
 
@@ -153,3 +153,9 @@ def test_the_checksum_check_is_optional():
 )
 def test_store_time_is_zero_without_a_message(data):
     assert read_store_timestamp(data) == 0
+
+
+def test_a_corrupt_record_is_logged_and_left_out(caplog):
+    corrupt = RECORD[:-1]
+    assert [one.body for one in messages_of([RECORD, corrupt])] == [RECORD_FIELDS["body"]]
+    assert "a message is damaged and is not consumed" in caplog.text

@@ -8,6 +8,7 @@ from pyrocket.server.messaging import sessions
 from pyrocket.server.messaging.interface import number
 from pyrocket.server.messaging.sessions import MAX_TOPICS, Sessions, Stream
 from pyrocket.server.messaging.telemetry import MAX_SETTINGS_BYTES
+from pyrocket.wire.descriptors import message_class
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, resource
 
@@ -30,6 +31,20 @@ def test_the_number_of_clients_without_a_stream_is_limited(monkeypatch):
     assert len(known) <= 100 + len(connected)
     assert all(known.find(one.key) is one for one in connected)
     assert known.find(("", "c999")) is not None
+
+
+def test_a_stream_accepts_further_commands_when_earlier_ones_were_sent(monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_COMMANDS", 3)
+
+    async def offered():
+        stream, command = Stream(), message_class("pyrocket.v1.Version")()
+        first = [stream.offer(command) for _ in range(4)]
+        for _ in range(3):
+            await stream.next()
+        return first, [stream.offer(command) for _ in range(4)]
+
+    accepted = [True, True, True, False]
+    assert asyncio.run(offered()) == (accepted, accepted)
 
 
 def test_inactive_clients_are_removed(monkeypatch):
