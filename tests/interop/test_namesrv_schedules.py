@@ -6,10 +6,9 @@ from functools import partial
 
 import pytest
 from interop.rocketmq import NameServer, free_ports
-from pyrocket import Message
+from pyrocket import Credentials, Message, RocketMQCluster
 from pyrocket.errors import DataLossError
 from pyrocket.remoting.calls import CallKind
-from pyrocket.remoting.name_servers import NameServers
 from pyrocket.values.admin import TopicConfig
 from support.cutting_proxy import cutting
 from support.namesrv_schedules import Schedule
@@ -115,9 +114,8 @@ class JavaCluster:
     def live_name_servers(self):
         """Return each name server that is alive, to be asked alone."""
         alive = [True, self.name_servers[0].is_alive]
-        return [
-            NameServers([each]) for each, lives in zip(self.addresses, alive, strict=True) if lives
-        ]
+        addresses = [each for each, lives in zip(self.addresses, alive, strict=True) if lives]
+        return [RocketMQCluster([each], Credentials()) for each in addresses]
 
 
 @pytest.fixture(scope="module")

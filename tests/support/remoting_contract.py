@@ -2,7 +2,9 @@
 
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -21,9 +23,9 @@ from pyrocket.errors import (
 from pyrocket.filters.message_filter import ScanTally
 from pyrocket.formats.record_slice import decode_slices
 from pyrocket.remoting.calls import CallKind
+from pyrocket.remoting.cluster import RocketMQCluster
 from pyrocket.remoting.connection import ConnectionPool
 from pyrocket.remoting.lookups import locate
-from pyrocket.remoting.name_servers import NameServers
 from pyrocket.remoting.pulls import PullSettings
 from pyrocket.remoting.reads import read_range
 from pyrocket.remoting.records import records_of
@@ -79,7 +81,8 @@ class Client:
 
     def __init__(self, addresses, broker="broker-a", credentials=None):
         self.broker, credentials = broker, credentials or Credentials()
-        self.names = NameServers(addresses, credentials)
+        self._connect = partial(RocketMQCluster, addresses, credentials)
+        self.names = self._connect()
         found = eventually(lambda: self.names.live_brokers(CALL_S).get(broker))
         self.pool = ConnectionPool(found.addresses[0], credentials, f"broker {broker}")
 
@@ -89,6 +92,11 @@ class Client:
     def one(self, call):
         (value,) = self.ask(call)
         return value
+
+    def topic_names(self):
+        """Return the names of all topics now; a cluster that is open remembers them."""
+        with closing(self._connect()) as cluster:
+            return cluster.topic_names(CALL_S)
 
     def create(self, topic, read=2, write=2, perm=6):
         self.one(write_topic(TopicConfig(topic, read, write, perm)))
@@ -150,7 +158,7 @@ class RemotingContract:
         assert (broker.name, broker.cluster) == ("broker-a", "DefaultCluster")
         assert broker.addresses == {0: client.pool.address}
         assert broker == client.names.live_brokers(CALL_S)["broker-a"]
-        assert topic in client.names.topic_names(CALL_S)
+        assert topic in client.topic_names()
         assert client.names.routes([f"{topic}-none", topic], CALL_S) == {topic: route}
 
     def test_offsets_are_those_of_all_queues(self, client, topic):
@@ -373,7 +381,7 @@ class RemotingContract:
     def test_sending_never_creates_a_topic(self, client, topic):
         with pytest.raises(TopicNotFoundError, match=topic):
             client.send(topic, b"x")
-        assert topic not in client.names.topic_names(CALL_S)
+        assert topic not in client.topic_names()
 
     def test_a_message_is_refused_only_for_a_queue_that_does_not_exist(self, client, topic):
         """A topic that is closed to senders is closed in its route only."""
@@ -400,7 +408,7 @@ class RemotingContract:
         assert client.one(group_topics(group)) == [topic]
 
     def test_a_broker_is_no_name_server(self, client):
-        names = NameServers([client.pool.address])
+        names = RocketMQCluster([client.pool.address], Credentials())
         with pytest.raises(UnsupportedError, match="is a broker, not a name server") as caught:
             names.routes(["T"], CALL_S)
         assert caught.value.code == "PROTOCOL_UNKNOWN"

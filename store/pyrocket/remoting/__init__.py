@@ -5,8 +5,8 @@ frame_reader  the bytes of a connection as frames
 calls         requests with their answers; the codes of both, and the errors that answers become
 requests      the calls to brokers
 connection    the connections to one server: TLS, signatures, servers of other protocols
-name_servers  asks name servers, and remembers routes
-cluster       finds the brokers of a cluster, and repeats calls
+name_servers  the calls to name servers
+cluster       finds the brokers of a cluster, remembers routes, and repeats calls
 pulls         reads a range of a queue by many pulls at once
 records       the records of pulls, checked
 reads         reads planned ranges as slices, at masters or slaves
