@@ -99,8 +99,8 @@ RANKS[""] = RANKS["broker"]
 CONNECTOR_MAY_IMPORT = ("pyrocket.errors.", "pyrocket.base.config.", "pyrocket.tools.notebook.")
 # Both packages import their public names late.
 CONNECTOR_MAY_IMPORT += ("pyrocket.base.lazy_names",)
-# Log lines and commands show counts alike.
-CONNECTOR_MAY_IMPORT += ("pyrocket.base.arguments.counted",)
+# Log lines and commands show counts alike; options and commands name addresses alike.
+CONNECTOR_MAY_IMPORT += ("pyrocket.base.arguments.",)
 # All commands share these modules.
 CONNECTOR_MAY_IMPORT += (
     *("pyrocket.tools.cli.command_group.", "pyrocket.tools.cli.frame."),

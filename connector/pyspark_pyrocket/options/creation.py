@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pyrocket import Retention, StoreConfig
+from pyrocket.base.config import parse_hours
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.option import (
@@ -18,8 +19,8 @@ from pyspark_pyrocket.options.option import (
     OptionReader,
     boolean,
     conflict,
-    invalid,
     made_of,
+    parsed_by,
 )
 
 _CREATE_IF_MISSING = Option(
@@ -55,13 +56,7 @@ _RETENTION_BYTES = Option(
 )
 
 
-def _parse_hours(option: str, text: str) -> tuple[int, ...]:
-    hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
-    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
-        raise invalid(option, text, "Write hours of the day from 0 to 23, as in 4 or 4,16.")
-    return tuple(sorted({int(hour) for hour in hours}))
-
-
+_parse_hours = parsed_by(parse_hours, "Write hours of the day from 0 to 23, as in 4 or 4,16.")
 _CLEAN_TIME = Option(
     "cleanTime",
     (SINK,),
@@ -105,12 +100,10 @@ class RetentionOptions:
                 )
 
 
-def _parse_mode(option: str, text: str) -> int | None:
-    try:
-        return StoreConfig(dir_mode=int(text, 8)).dir_mode
-    except (ValueError, OptionError) as error:
-        remedy = "Write octal permissions, as in 2770 or 750: the owner's digit has to be 7."
-        raise invalid(option, text, remedy) from error
+_parse_mode = parsed_by(
+    lambda text: StoreConfig(dir_mode=int(text, 8)).dir_mode,
+    "Write octal permissions, as in 2770 or 750: the owner's digit has to be 7.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """The options of a store that is read and written through its broker."""
 
 import os
-import re
 from dataclasses import dataclass, fields
 
 from pyrocket import Credentials, read_credentials
+from pyrocket.base.arguments import parse_addresses, parse_named_addresses
 from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.option import (
@@ -17,49 +17,27 @@ from pyspark_pyrocket.options.option import (
     boolean,
     choice,
     duration,
-    invalid,
+    parsed_by,
 )
 
 PRIMARY, REPLICA, ANY = "primary", "replica", "any"
 
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s\[\]:,/]+):([0-9]{1,5})")
 _DEFAULT_TIMEOUT_MS = 60_000
 _FIRST_S = 8
 """The timeout until a server has answered once, so that a wrong address is reported soon."""
 
-
-def _parse_addresses(option: str, text: str) -> tuple[str, ...]:
-    addresses = tuple(part.strip() for part in text.split(","))
-    for address in addresses:
-        match = _ADDRESS.fullmatch(address)
-        if not match or not 0 < int(match[2]) < 65536:
-            raise invalid(
-                option,
-                text,
-                "Write host:port, as in localhost:8081 or [::1]:8081; several with commas.",
-            )
-    return addresses
-
-
-def _parse_name_servers(option: str, text: str) -> tuple[str, ...]:
-    return _parse_addresses(option, text.replace(";", ","))
-
-
-def _parse_broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for part in re.split("[;,]", text):
-        name, equals, address = part.strip().partition("=")
-        if not name or not equals:
-            raise invalid(option, text, "Write broker-a=host:10911; several with commas.")
-        pairs += [(name, server) for server in _parse_addresses(option, address)]
-    return tuple(pairs)
-
-
+_parse_addresses = parsed_by(
+    parse_addresses, "Write host:port, as in localhost:8081 or [::1]:8081; several with commas."
+)
 ADDRESSES: Kind[tuple[str, ...]] = Kind("host:port[,host:port]", _parse_addresses, ())
-
-NAME_SERVERS: Kind[tuple[str, ...]] = Kind("host:port[;host:port]", _parse_name_servers, ())
+NAME_SERVERS: Kind[tuple[str, ...]] = Kind("host:port[;host:port]", _parse_addresses, ())
 BROKER_ADDRESSES: Kind[tuple[tuple[str, str], ...]] = Kind(
-    "name=host:port[,name=host:port]", _parse_broker_addresses, ()
+    "name=host:port[,name=host:port]",
+    parsed_by(
+        lambda text: tuple(parse_named_addresses(text).items()),
+        "Write broker-a=host:10911; several with commas.",
+    ),
+    (),
 )
 
 

@@ -146,6 +146,18 @@ def invalid(option: str, text: str, remedy: str) -> OptionError:
     return OptionError(f"Option {option!r} is {text!r}.", remedy=remedy)
 
 
+def parsed_by(parse: Callable[[str], _Value], remedy: str) -> Callable[[str, str], _Value]:
+    """Return the parser of an option whose text `parse` parses or rejects."""
+
+    def parsed(option: str, text: str) -> _Value:
+        try:
+            return parse(text)
+        except (OptionError, ValueError) as error:
+            raise invalid(option, text, remedy) from error
+
+    return parsed
+
+
 def conflict(message: str, remedy: str) -> OptionError:
     """Return the error about options that exclude each other (OPTION_CONFLICT)."""
     return OptionError(message, remedy=remedy, code="OPTION_CONFLICT")

@@ -235,10 +235,20 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def parse_addresses(text: str) -> tuple[str, ...]:
     """Return addresses separated by commas or semicolons. Raises OptionError (ADDRESS_INVALID)."""
-    addresses = tuple(text.replace(";", ",").replace(" ", "").strip(",\n").split(","))
+    addresses = tuple(part.strip() for part in re.split("[,;]", text.strip(",; \n")))
     for address in addresses:
         parse_address(address)
     return addresses
+
+
+def parse_named_addresses(text: str) -> dict[str, str]:
+    """Return addresses by name, as in a=host:1,b=host:2. Raises OptionError (ADDRESS_INVALID)."""
+    named = {}
+    for part in re.split("[,;]", text.strip(",; \n")):
+        name, _, address = map(str.strip, part.partition("="))
+        parse_address(address if name else "")
+        named[name] = address
+    return named
 
 
 def check_advertised(address: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a store with units and defaults, and the parser of durations.
+"""The settings of a store with units and defaults, and the parsers of durations and hours.
 
 Durations: `10m`, `2h30m`, `1d`, `90s`, `500ms`, larger units first. Delay levels:
 `1s 5s 10s 30s 1m …`, RocketMQ's messageDelayLevel, one unit each
@@ -26,6 +26,14 @@ def parse_duration(text: str) -> int | None:
     if not text or not match:
         return None
     return sum(int(count or 0) * ms for count, ms in zip(match.groups(), _MS.values(), strict=True))
+
+
+def parse_hours(text: str) -> tuple[int, ...]:
+    """Return hours of the day, such as `4` or `4,16`, sorted. Raises ValueError."""
+    hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
+    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
+        raise ValueError(text)
+    return tuple(sorted({int(hour) for hour in hours}))
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from pyrocket.base.arguments import parse_size
-from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration
+from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration, parse_hours
 from pyrocket.base.credentials import Credentials
 from pyrocket.broker.files import read_file, read_toml, refuse_if_others_can_read
 from pyrocket.broker.java_keys import JAVA_KEYS
@@ -87,13 +87,6 @@ def _topic(text: str) -> str:
     return text
 
 
-def _hours_of_day(text: str) -> tuple[int, ...]:
-    hours = tuple(int(part) for part in text.replace(";", ",").split(","))
-    if not set(hours) <= set(range(24)):
-        raise ValueError
-    return hours
-
-
 def _show_seconds(value: float) -> str:
     units = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
     unit = next((name for name, size in units.items() if value and value % size == 0), "s")
@@ -117,7 +110,7 @@ MESSAGE_SIZE = SettingKind("a size up to 4m", _message_size, _show_size)
 TOPIC = SettingKind("the name of a topic that clients may send to", _topic)
 LIST = SettingKind("a comma-separated list", _list, ", ".join)
 HOURS_OF_DAY = SettingKind(
-    "hours of the day such as 4 or 4,16", _hours_of_day, lambda value: ",".join(map(str, value))
+    "hours of the day such as 4 or 4,16", parse_hours, lambda value: ",".join(map(str, value))
 )
 
 

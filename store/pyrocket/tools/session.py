@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyrocket.base.arguments import parse_addresses
+from pyrocket.base.arguments import parse_addresses, parse_named_addresses
 from pyrocket.errors import OptionError, QueueNotFoundError, TopicNotFoundError, UnsupportedError
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 from pyrocket.values.routes import primaries
@@ -390,9 +390,8 @@ def cluster_at(place: Place) -> "RocketMQCluster":
     """Return the cluster with the name servers of `place`. Raises OptionError."""
     from pyrocket.remoting.cluster import RocketMQCluster
 
-    parts = [part.partition("=") for part in place.broker_addresses.split(",") if part.strip()]
-    replaced = {name.strip(): parse_addresses(address)[0] for name, _, address in parts}
-    servers = parse_addresses(place.namesrv)
+    given, servers = place.broker_addresses, parse_addresses(place.namesrv)
+    replaced = parse_named_addresses(given) if given else {}
     return RocketMQCluster(servers, credentials_of(place), broker_addresses=replaced)
 
 

@@ -80,7 +80,7 @@ def test_an_endpoint_overrides_the_environment_and_excludes_a_path():
 
 
 @pytest.mark.parametrize(
-    "text", ["localhost", "h:0", "h:65536", "http://h:1", "h:1,", "::1:80", ""]
+    "text", ["localhost", "h:0", "h:65536", "http://h:1", "h:1,,h:2", "::1:80", ""]
 )
 def test_an_address_without_host_or_port_is_rejected(text):
     with pytest.raises(OptionError, match="host:port"):

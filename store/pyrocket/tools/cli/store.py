@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pyrocket.base.arguments import counted, format_size
-from pyrocket.base.config import Retention
+from pyrocket.base.config import Retention, parse_hours
 from pyrocket.disk.file_queue import file_name
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import (
@@ -186,12 +186,12 @@ def _lines(found: StoreInfo, place: str) -> list[tuple[str, str]]:
 
 def hours_of_day(text: str) -> tuple[int, ...]:
     """Parse an option such as `4` or `4,16` to hours; for the option's `type`."""
-    hours = [hour.strip() for hour in text.replace(";", ",").split(",")]
-    if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in hours):
+    try:
+        return parse_hours(text)
+    except ValueError:
         raise click.BadParameter(
             f"{text!r} is not a list of hours from 0 to 23, such as 4 or 4,16."
-        )
-    return tuple(sorted({int(hour) for hour in hours}))
+        ) from None
 
 
 def _or_none(parse: Callable[[str], _T]) -> Callable[[str], "_T | str"]:
