@@ -77,26 +77,17 @@ class _BrokerView:
 
     def bounds(self, topics: Collection[str]) -> dict[MessageQueue, QueueOffsets]:
         """Return the range of each read queue of the topics, in the order of the topics."""
-        by_topic = self._by_topic()
-        if missing := [topic for topic in topics if topic not in by_topic]:
-            self._bounds |= self._source.bounds(missing)
-            by_topic = self._by_topic()
-        return {
-            queue: limits for topic in topics for queue, limits in by_topic.get(topic, {}).items()
-        }
-
-    def _known(self) -> dict[MessageQueue, QueueOffsets]:
         self._ask()
-        return self._bounds
-
-    def _by_topic(self) -> dict[str, dict[MessageQueue, QueueOffsets]]:
-        by_topic: dict[str, dict[MessageQueue, QueueOffsets]] = {}
-        for queue, limits in self._known().items():
-            by_topic.setdefault(queue.topic, {})[queue] = limits
-        return by_topic
+        known = {queue.topic for queue in self._bounds}
+        if missing := [topic for topic in topics if topic not in known]:
+            self._bounds |= self._source.bounds(missing)
+        order = {topic: at for at, topic in enumerate(topics)}
+        asked = [item for item in self._bounds.items() if item[0].topic in order]
+        return dict(sorted(asked, key=lambda item: order[item[0].topic]))
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        known = self._known()
+        self._ask()
+        known = self._bounds
         missing = [queue for queue in queues if queue not in known]
         others = self._source.queue_bounds(missing) if missing else {}
         return {queue: known[queue] if queue in known else others[queue] for queue in queues}
