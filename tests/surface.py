@@ -307,6 +307,7 @@ def commands():
     import click
     from pyrocket.tools.cli import main
     from pyrocket.tools.cli.frame import FAILED, FOUND, INTERRUPTED, OK, PIPE_CLOSED
+    from pyrocket.tools.session import ENVIRONMENT
 
     def described(param):
         info, names = param.type.to_info_dict(), "/".join([*param.opts, *param.secondary_opts])
@@ -332,7 +333,7 @@ def commands():
     yield "\n# environment"
     gets = [c.args[0] for c in nodes(ast.Call) if ast.unparse(c.func) == "os.environ.get"]
     gets += [s.slice for s in nodes(ast.Subscript) if ast.unparse(s.value) == "os.environ"]
-    yield from sorted({text for node in gets for text in texts(node)})
+    yield from sorted({text for node in gets for text in texts(node)} | {*ENVIRONMENT.values()})
 
 
 def files():

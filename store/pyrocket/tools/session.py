@@ -8,7 +8,7 @@ commands and notebooks do not distinguish between them. `open_session` opens one
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
 from types import SimpleNamespace
@@ -138,19 +138,8 @@ class RouteRow:
     replicas: Sequence[str] = ()
 
 
-ENVIRONMENT = {
-    "path": "PYROCKET_STORE",
-    "endpoint": "PYROCKET_ENDPOINT",
-    "namesrv": "PYROCKET_NAMESRV",
-    "broker_addresses": "PYROCKET_BROKER_ADDRESSES",
-    "broker": "PYROCKET_BROKER",
-    "tls": "PYROCKET_TLS",
-    "ca": "PYROCKET_CA",
-    "server_name": "PYROCKET_SERVER_NAME",
-    "access_key": "PYROCKET_ACCESS_KEY",
-    "secret_key": "PYROCKET_SECRET_KEY",
-    "secret_key_file": "PYROCKET_SECRET_KEY_FILE",
-}
+ENVIRONMENT = {one.name: f"PYROCKET_{one.name.upper()}" for one in fields(Place)}
+ENVIRONMENT["path"] = "PYROCKET_STORE"
 """Field of `Place` → environment variable."""
 
 
