@@ -172,7 +172,7 @@ class RemoteBrokers:
 
     async def _routed_topics(self, lookup: RouteLookup, topic: str) -> TopicSettings:
         """Return what a name server knows of a topic, and what it has forgotten by a restart."""
-        ask = partial(lookup.route, topic, fresh=True)
+        ask = partial(lookup.route, topic)
         route = await asyncio.to_thread(ask)
         known = {queues.broker for queues in (*route.queues, *route.gone)}
         if forgotten := self._gone(topic, known):

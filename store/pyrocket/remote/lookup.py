@@ -21,7 +21,7 @@ from pyrocket.wire.channel import NAME_SERVER, method_of
 from pyrocket.wire.errors import call_error
 from pyrocket.wire.messages import fill, value_of
 
-REFRESH_S, URL_REFRESH_S = 30, 120
+URL_REFRESH_S = 120
 _TIMEOUT_S = 3
 _MAX_BYTES = 65_536
 OTHER_SERVER = "PROTOCOL_UNKNOWN"
@@ -78,37 +78,29 @@ class RouteLookup:
     """
 
     def __init__(
-        self,
-        addresses: Sequence[str] | AddressUrl,
-        credentials: Credentials | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, addresses: Sequence[str] | AddressUrl, credentials: Credentials | None = None
     ) -> None:
-        self._source, self._clock = addresses, clock
-        self._credentials = credentials or Credentials()
+        self._source, self._credentials = addresses, credentials or Credentials()
         self._lock = threading.Lock()
         self._known: tuple[str, ...] = ()
         self._connection: Connection | None = None
-        self._routes: dict[str, tuple[float, Route]] = {}
+        self._routes: dict[str, Route] = {}
 
-    def route(self, topic: str, *, fresh: bool = False) -> Route:
-        """Return the route of a topic. A route with brokers is reused for 30 s unless `fresh`.
+    def route(self, topic: str) -> Route:
+        """Return the route of a topic; it has no brokers if no live broker has the topic.
 
-        The route has no brokers if no live broker has the topic. While no name server answers, the
-        last route remains in use; without a last route, TransportError is raised. Also raises the
-        errors that a name server reports.
+        While no name server answers, the last route remains in use; without a last route,
+        TransportError is raised. Also raises the errors that a name server reports.
         """
         with self._lock:
-            read_s, known = self._routes.get(topic, (0.0, Route(topic)))
-            if not fresh and known.brokers and self._clock() - read_s < REFRESH_S:
-                return known
+            known = self._routes.get(topic, Route(topic))
             try:
-                (route,) = self._ask("Routes", list[Route], topics=[topic])
+                (known,) = self._ask("Routes", list[Route], topics=[topic])
             except TransportError:
                 if not known.brokers:
                     raise
-                route = known
-            self._routes[topic] = self._clock(), route
-            return route
+            self._routes[topic] = known
+            return known
 
     def brokers(self) -> dict[str, str]:
         """Return the addresses of the live primaries by name; see `all_brokers`."""

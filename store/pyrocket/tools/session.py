@@ -302,7 +302,7 @@ class _Servers:
         from pyrocket.remote.lookup import RouteLookup
 
         with closing(RouteLookup(self.addresses, self.credentials)) as lookup:
-            route = lookup.route(topic, fresh=True)
+            route = lookup.route(topic)
         live = [queues for queues in route.queues if queues.broker in self.brokers]
         rows = [_route_row(queues.broker, self.by_id, queues.topic) for queues in live]
         return rows + [_route_row(queues.broker, {}, queues.topic) for queues in route.gone]
