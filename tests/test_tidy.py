@@ -28,7 +28,7 @@ LAYERS = [
     ["engine.parts", "remoting.batches"],
     ["services.delay", "services.transactions", "services.sink", "services.consumption"],
     ["services.services"],
-    ["views", "remote.sink", "remoting.sink"],
+    ["views", "remote.admin", "remote.sink", "remoting.sink"],
     ["store"],
     ["broker"],
     ["server", "client"],

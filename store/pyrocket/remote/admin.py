@@ -6,13 +6,14 @@ from functools import cached_property
 from typing import Any
 
 from pyrocket.base.config import DEFAULT_QUEUES, Retention
+from pyrocket.engine.parts.group_admin import Groups
+from pyrocket.engine.parts.topic_admin import TopicAdmin
 from pyrocket.errors import InvalidInputError
 from pyrocket.remote.client import Client, remote
 from pyrocket.values.admin import (
     PERM_READ,
     PERM_WRITE,
     AtTime,
-    Backoff,
     CleanReport,
     GroupConfig,
     GroupLag,
@@ -69,9 +70,9 @@ class RemoteTopics:
         topics = value_of(self.client.call("Topics"), list[TopicConfig])
         return {topic.name: topic for topic in topics}
 
-    @remote("Topic")
-    def get(self, name: str) -> TopicConfig:
-        """Return one topic. Raises TopicNotFoundError, which suggests the nearest name."""
+    get = remote("Topic")(TopicAdmin.get)
+    update = remote("UpdateTopic")(TopicAdmin.update)
+    message_type = remote("MessageType")(TopicAdmin.message_type)
 
     def create(
         self,
@@ -97,25 +98,6 @@ class RemoteTopics:
         self, name: str, read_queues: int, write_queues: int, perm: int, ordered: bool
     ) -> TopicConfig: ...
 
-    @remote("UpdateTopic")
-    def update(
-        self,
-        name: str,
-        *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        ordered: bool | None = None,
-    ) -> TopicConfig:
-        """Change the given attributes. Raises TopicNotFoundError, InvalidInputError."""
-
-    @remote("MessageType")
-    def message_type(self, name: str) -> str:
-        """Return the type of a topic's messages; empty if it accepts all types.
-
-        Raises TopicNotFoundError.
-        """
-
     def set_message_type(self, name: str, message_type: str) -> None:
         """Set which messages RocketMQ's clients may send; see `TopicAdmin.set_message_type`."""
         self.client.call("UpdateTopic", name=name, message_type=message_type)
@@ -136,9 +118,9 @@ class RemoteGroups:
         groups = value_of(self.client.call("Groups"), list[GroupConfig])
         return {group.name: group for group in groups}
 
-    @remote("Group")
-    def get(self, group: str) -> GroupConfig:
-        """Return one group. Raises GroupNotFoundError, which suggests the nearest name."""
+    get = remote("Group")(Groups.get)
+    create = remote("CreateGroup")(Groups.create)
+    update = remote("UpdateGroup")(Groups.update)
 
     @remote("Lag")
     def lag(self, group: str) -> list[GroupLag]:
@@ -147,23 +129,6 @@ class RemoteGroups:
     @remote("Members")
     def members(self, group: str) -> list[LiveMember]:
         """Return a group's live members, sorted by their ids; empty for a missing group."""
-
-    @remote("CreateGroup")
-    def create(self, group: str) -> GroupConfig:
-        """Create a group; an existing group is returned unchanged. Raises GroupNameError."""
-
-    @remote("UpdateGroup")
-    def update(
-        self,
-        group: str,
-        *,
-        consume_enabled: bool | None = None,
-        retry_queues: int | None = None,
-        retry_max_times: int | None = None,
-        fifo: bool | None = None,
-        backoff: Backoff | None = None,
-    ) -> GroupConfig:
-        """Change the given settings. Raises GroupNotFoundError."""
 
     def reset(self, group: str, topic: str, to: ResetTo, *, force: bool = False) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Groups.reset`.
