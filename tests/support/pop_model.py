@@ -159,14 +159,9 @@ class Schedule:
 
     def receive(self, client=None):
         client = client or self.random.choice(self.clients)
-        queue_id = self.random.choice([None, None, 0, 1])
         now, count = self.clock(), self.random.randint(1, 6)
         received = self.pop.receive(
-            client.name,
-            self.topic,
-            queue_id=queue_id,
-            max_messages=count,
-            invisible_ms=INVISIBLE_MS,
+            client.name, self.topic, max_messages=count, invisible_ms=INVISIBLE_MS
         )
         received.stored.result(0)
         batch = [one.message.body for one in received.messages]

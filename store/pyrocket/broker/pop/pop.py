@@ -130,14 +130,13 @@ class Pop:
         group: str,
         topic: str,
         *,
-        queue_id: int | None = None,
         max_messages: int = 32,
         invisible_ms: int = 60_000,
         where: MessageFilter | None = None,
         attempt_id: str = "",
         longest: int | None = None,
     ) -> Received:
-        """Deliver the available messages of one queue or of all queues, without waiting.
+        """Deliver the available messages of all queues, without waiting.
 
         Retry topics come first; in each queue, messages that are visible again come before new
         messages. Each receive starts at a different queue. Messages that `where` does not select
@@ -150,7 +149,6 @@ class Pop:
         """
         wanted = Wanted(
             topic=topic,
-            queue_id=queue_id,
             max_messages=max_messages,
             invisible_ms=invisible_ms,
             where=where or EVERYTHING,
@@ -227,7 +225,7 @@ class Pop:
         self._states.config(group)
         state = self._states.known(group)
         with state.lock:
-            places = self._receiver.places(state, topic, None)
+            places = self._receiver.places(state, topic)
             return lags_of(self._storage, state, places, self._receiver.first_offset)
 
     def lags(self) -> Iterator[tuple[str, str, Lags]]:

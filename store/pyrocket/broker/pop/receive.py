@@ -12,10 +12,9 @@ from pyrocket.broker.pop.values import Delivery, PopSettings, Received, nothing_
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.receipt import Receipt, Receipts, new_pop
-from pyrocket.formats.system_topics import RETRY_PREFIX, retry_topic, retry_topics
+from pyrocket.formats.system_topics import RETRY_PREFIX, retry_topics
 from pyrocket.services.consumption import Consumption
 from pyrocket.values.admin import GroupConfig
-from pyrocket.values.consuming import GroupStart
 from pyrocket.values.message import StoredMessage
 
 
@@ -24,7 +23,6 @@ class Wanted:
     """The arguments of `Pop.receive`."""
 
     topic: str
-    queue_id: int | None
     max_messages: int
     invisible_ms: int
     where: MessageFilter
@@ -44,8 +42,6 @@ class Receiver:
     def receive(self, state: GroupState, config: GroupConfig, wanted: Wanted) -> Received:
         """Deliver messages; see `Pop.receive`."""
         now, attempt_id = self._now(), wanted.attempt_id if config.fifo else ""
-        if self._settings.start_at_end and self._storage.topic(wanted.topic):
-            self._storage.starts.add(state.name, {wanted.topic: GroupStart()})
         with state.lock:
             if attempt_id and (again := self._again(state, wanted, now)):
                 return again
@@ -60,7 +56,7 @@ class Receiver:
                 pop=new_pop(),
                 longest=wanted.longest,
             )
-            places = self.places(state, wanted.topic, wanted.queue_id)
+            places = self.places(state, wanted.topic)
             room = self._room(state, wanted.max_messages)
             received, receipts = self._draw(state, request, places, room)
             if attempt_id and receipts:
@@ -77,21 +73,18 @@ class Receiver:
             scan=bounds.max_scan,
         )
 
-    def places(self, state: GroupState, topic: str, queue_id: int | None) -> Iterator[QueueKey]:
+    def places(self, state: GroupState, topic: str) -> Iterator[QueueKey]:
         """Yield the queues from which to receive, in order. Raises TopicNotFoundError."""
         known = self._storage.topic(topic)
-        if known is None or (queue_id is not None and not 0 <= queue_id < known.read_queues):
+        if known is None:
             raise TopicNotFoundError(
-                f"the topic {topic!r} or the queue does not exist.",
+                f"the topic {topic!r} does not exist.",
                 remedy="Create the topic first.",
             )
         for name in self._retry_topics(state.name, topic):
             retries = self._storage.topic(name) if name != topic else None
             for number in range(retries.read_queues if retries else 0):
                 yield name, number
-        if queue_id is not None:
-            yield topic, queue_id
-            return
         state.turn += 1
         for number in range(known.read_queues):
             yield topic, (state.turn + number) % known.read_queues
@@ -117,15 +110,14 @@ class Receiver:
             if room.is_full:
                 break
             known = state.queues.get(place)
-            if not (known or self._settings.start_at_end or self._storage.max_offset(*place)):
+            if not (known or self._storage.max_offset(*place)):
                 continue  # An empty queue.
             queue, opening = (known, []) if known else self._open(request, place)
             draw = QueueDraw(self._storage, queue, request, place, room)
             draw.draw()
             deliveries += [(place, drawn) for drawn in draw.drawn]
             more = more or draw.has_more
-            changes = draw.events()
-            if changes or (opening and self._settings.start_at_end):
+            if changes := draw.events():
                 events += [*opening, *changes]
         stored = self._put(state, events) if events else nothing_to_store()
         receipts = [(place, _receipt(place, drawn, request)) for place, drawn in deliveries]
@@ -151,13 +143,9 @@ class Receiver:
         topic, queue_id = place
         committed = self._storage.offsets().get((topic, group), {}).get(queue_id)
         known = self._storage.bounds(topic, queue_id)
-        if committed is not None:
-            return committed, min(max(committed, known.minimum), known.maximum)
-        if not self._settings.start_at_end or topic.startswith(retry_topic(group)):
+        if committed is None:
             return None, known.minimum
-        starts = self._storage.starts
-        start = starts.of(group).get(topic, GroupStart())
-        return None, starts.first_offset(topic, queue_id, start)
+        return committed, min(max(committed, known.minimum), known.maximum)
 
     def _again(self, state: GroupState, wanted: Wanted, now: int) -> Received | None:
         """Return the messages of an earlier receive with this attempt that are still in flight."""

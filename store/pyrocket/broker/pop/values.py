@@ -23,8 +23,6 @@ class PopSettings:
     max_bytes: Maximum total size of the inflated bodies of one `receive`; the first message may be
         larger.
     max_scan: Maximum messages that one `receive` examines.
-    start_at_end: Whether a group without offsets in a topic starts at the end of the log at its
-        first receive from the topic.
     commit_ms, snapshot_ms: Intervals at which a sweep saves the offsets, and saves a snapshot.
     """
 
@@ -33,7 +31,6 @@ class PopSettings:
     max_batch: int = 32
     max_bytes: int = MAX_BODY_BYTES
     max_scan: int = MAX_SCAN
-    start_at_end: bool = False
     commit_ms: int = 5_000
     snapshot_ms: int = 60_000
 

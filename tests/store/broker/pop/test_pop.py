@@ -103,7 +103,6 @@ def test_receives_start_at_a_different_queue_each_time(store, pop):
     assert [bodies(pop.receive("g", "t", max_messages=1))[0] for _ in range(3)] == [
         *(b"10", b"20", b"0")
     ]
-    assert bodies(pop.receive("g", "t", queue_id=2)) == [b"21"]
 
 
 def test_messages_that_a_filter_does_not_select_are_acked(store, pop):
@@ -120,8 +119,6 @@ def test_missing_and_disabled_groups_and_missing_topics_are_rejected(store, pop)
         pop.receive("missing", "t")
     with pytest.raises(TopicNotFoundError):
         pop.receive("g", "nothing")
-    with pytest.raises(TopicNotFoundError):
-        pop.receive("g", "t", queue_id=1)
     store.groups.update("g", consume_enabled=False)
     with pytest.raises(StorePermissionError):
         pop.receive("g", "t")
@@ -134,24 +131,6 @@ def test_the_number_of_messages_in_flight_is_limited(store, clock):
     assert bodies(pop.receive("g", "t")) == []
     clock.now += 10_000
     assert attempts(pop.receive("g", "t")) == {b"0": 2, b"1": 2, b"2": 2}
-
-
-def test_a_group_can_start_at_the_end(store):
-    sent(store, 3)
-    pop = popped(store, start_at_end=True)
-    assert bodies(pop.receive("g", "t")) == []
-    sent(store, 1, first=3)
-    assert bodies(pop.receive("g", "t")) == [b"3"]
-
-
-def test_a_group_that_starts_at_the_end_receives_all_messages_of_queues_added_later(store):
-    sent(store, 1)
-    pop = popped(store, start_at_end=True)
-    assert bodies(pop.receive("g", "t")) == []
-    store.topics.update("t", read_queues=2, write_queues=2)
-    sent(store, 2, first=1, queue_id=1)
-    assert pop.lag("g", "t")["t", 1].ready == 2
-    assert bodies(pop.receive("g", "t")) == [b"1", b"2"]
 
 
 def test_a_sweep_returns_visible_messages_and_the_next_time(store, pop, clock):
