@@ -10,7 +10,7 @@ from pyrocket.formats.message_keys import offset_message_id, parse_offset_messag
 from pyrocket.formats.properties import KEYS, UNIQ_KEY, decode_properties
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_slice import RecordSlice
-from pyrocket.remoting.calls import Ask
+from pyrocket.remoting.calls import Ask, ServerCall
 from pyrocket.remoting.pulls import Window
 from pyrocket.remoting.records import record_fields, records_of, selected
 from pyrocket.remoting.requests import MOST_FOUND, message_at, messages_of_key, pull
@@ -32,11 +32,26 @@ def locate(ask: Ask, request: LookupRequest) -> LookupResult:
     places = {text.upper(): parse_offset_message_id(text) for text in request.ids}
     offset_ids = {text: place[2] for text, place in places.items() if place and place[2] >= 0}
     calls = [message_at(at, topic) for topic in request.topics for at in offset_ids.values()]
-    there = [decode_record(record) for record in ask(calls) if record is not None]
+    found = records_in_log(ask, calls)
+    there = [decode_record(record) for record in found if record is not None]
     known = {record.physical_offset: record for record in (*_of_words(ask, request), *there)}
     records = [record for record in known.values() if _matches(record, request, offset_ids)]
     queues = sorted({(record.topic, record.queue_id) for record in records})
     return LookupResult(tuple(_locations(*queue, records) for queue in queues), 0, 0, len(known))
+
+
+def records_in_log(ask: Ask, calls: Sequence[ServerCall[bytes | None]]) -> list[bytes | None]:
+    """Make calls of `message_at`; None if no record begins at a place.
+
+    A broker takes the bytes there for a size, and may answer with more bytes than a frame can have:
+    then the calls are made one by one.
+    """
+    try:
+        return ask(calls)
+    except UnsupportedError:
+        if len(calls) == 1:
+            return [None]
+        return [record for call in calls for record in records_in_log(ask, [call])]
 
 
 def _of_words(ask: Ask, request: LookupRequest) -> Iterator[Record]:

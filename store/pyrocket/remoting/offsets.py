@@ -4,11 +4,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyrocket.errors import GroupNotFoundError, TransportError
 from pyrocket.remoting.calls import ResponseCode, ServerCall
-from pyrocket.remoting.cluster import RocketMQCluster
+from pyrocket.remoting.cluster import RocketMQCluster, repeated
 from pyrocket.remoting.requests import (
     READER_GROUP,
     commit,
@@ -32,8 +33,20 @@ TopicBounds = Mapping[str, Mapping[int, QueueOffsets] | None]
 QueuePlace = tuple[MessageQueue, int]
 """A queue and an offset."""
 
-Sample = tuple[int, LogMark | None]
-"""The mean size of the last messages before an offset, and the mark of the newest one."""
+
+class Sample(NamedTuple):
+    """The last messages before an offset.
+
+    Attributes:
+        mean: Their mean size.
+        mark: That of the newest one; None if there is none.
+        end: The offset after the newest one: a broker sends few large messages at once.
+    """
+
+    mean: int
+    mark: LogMark | None
+    end: int
+
 
 _RETRY_PREFIX = "%RETRY%"
 _Value = TypeVar("_Value")
@@ -124,15 +137,20 @@ class TopicsOfBroker:
         for topic in [topic for topic, has in bounds.items() if has is None and topic in configs]:
             self.cluster.forget_topic(topic)
         new = [topic for topic, has in bounds.items() if has is not None and topic not in configs]
-        configs = self._configs(new, fresh=True)
-        if missing := [topic for topic in new if topic not in configs]:
+        configs = repeated(partial(self._registered, new), self.seconds)
+        return bounds | self._bounds_by(configs)[0]
+
+    def _registered(self, topics: Collection[str], seconds: float) -> dict[str, TopicConfig]:
+        """Return the settings of topics that the broker has, in fresh routes."""
+        configs = self.within(seconds)._configs(topics, fresh=True)
+        if missing := [topic for topic in topics if topic not in configs]:
             raise TransportError(
                 f"the name servers have no route of {missing[0]!r} to the broker {self.broker},"
                 " which has the topic.",
                 remedy="Brokers register every 30 s; if that does not help, see its log.",
                 repeat_is_safe=True,
             )
-        return bounds | self._bounds_by(configs)[0]
+        return configs
 
     def _bounds_by(
         self, topics: Mapping[str, TopicConfig | None], more: Sequence[ServerCall[Any]] = ()
@@ -169,8 +187,14 @@ class TopicsOfBroker:
         return bounds, [*answers]
 
     def queue_bounds(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, QueueOffsets]:
-        """Return the ranges of queues; (0, 0) for those that cannot be read."""
+        """Return the ranges of queues; (0, 0) for those that cannot be read.
+
+        The caller may have the queues from a younger route than that of this process.
+        """
         bounds = self.bounds(dict.fromkeys(queue.topic for queue in queues))
+        if missing := dict.fromkeys(queue.topic for queue in queues if queue not in bounds):
+            self._configs(missing, fresh=True)
+            bounds |= self.bounds(missing)
         return {queue: bounds.get(queue, QueueOffsets(0, 0)) for queue in queues}
 
     def committed(

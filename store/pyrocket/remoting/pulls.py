@@ -38,12 +38,14 @@ class PullSettings:
         tags: `A || B` lets the broker select messages by the hashes of their tags.
         seconds: The longest wait for an answer, and for progress in a window.
         in_flight: The number of pulls that are under way at the same time.
+        stays: Whether to read on where slaves are suggested.
     """
 
     group: str = READER_GROUP
     tags: str = "*"
     seconds: float = 30.0
     in_flight: int = IN_FLIGHT
+    stays: bool = False
 
 
 @dataclass
@@ -173,7 +175,7 @@ class _Reader:
     def _take(self, window: Window, answer: PullAnswer) -> None:
         """Take the messages of an answer."""
         self._server.suggested_id = answer.suggested_id
-        if answer.suggested_id in self._server.slaves:
+        if answer.suggested_id in self._server.slaves and not self._settings.stays:
             self._end = self._next
         has_moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
         if has_moved and window is self._open[0]:
@@ -196,12 +198,14 @@ class _Reader:
         window.is_held = True
         if window is not self._open[0]:
             return
+        # A slave that lacks the message, or must not be read, suggests the master.
+        is_elsewhere = self._server.broker_id not in (0, self._server.suggested_id)
         seconds = self._settings.seconds
         self._pauses = self._pauses or Pauses(seconds, first=_FIRST_PAUSE_S, last=_LAST_PAUSE_S)
-        if not self._pauses.wait():
+        if is_elsewhere or not self._pauses.wait():
             raise TransportError(
                 f"{self._connection.place} has not answered with the message {window.at} of"
-                f" {self._queue} for {seconds:g} s: {reason}.",
+                f" {self._queue}{'' if is_elsewhere else f' for {seconds:g} s'}: {reason}.",
                 remedy="A slave that is behind or has `slaveReadEnable=false`, and storage in tiers"
                 " that fails, answer so; see the log of the broker.",
                 repeat_is_safe=True,

@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from pyrocket.base.clock import Pauses
-from pyrocket.errors import PyrocketError, TopicNotFoundError, TransportError
+from pyrocket.errors import (
+    GroupNotFoundError,
+    InvalidInputError,
+    PyrocketError,
+    StoreUnavailableError,
+    TopicNotFoundError,
+    TransportError,
+)
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_slice import RecordSlice
@@ -24,6 +31,12 @@ _SLICE_BYTES = 1 << 20
 
 _TOGETHER_BYTES = 8 << 20
 """Larger ranges are read one after the other."""
+
+
+_AWAITED = InvalidInputError, StoreUnavailableError, GroupNotFoundError
+"""What a slave also answers that lacks the latest settings of its master: it copies them every ten
+seconds.
+"""
 
 
 def read_range(
@@ -88,9 +101,13 @@ def read_anywhere(
             pool = cluster.pool(broker, seconds, reads=True)
             yield from read_range(pool, left, settings, where=where, tally=tally)
             cluster.read_at(broker, pool.suggested_id)
-        except (TransportError, TopicNotFoundError) as error:
-            cluster.lost(broker, reads=True)
+        except (InvalidInputError, StoreUnavailableError) as error:
             at_slave = pool is not None and pool.broker_id
+            is_awaited = at_slave and type(error) in _AWAITED
+            if not (is_awaited or isinstance(error, TransportError | TopicNotFoundError)):
+                raise
+            cluster.lost(broker, reads=True)
+            settings = replace(settings, stays=bool(at_slave))
             is_final = error.code != TransportError.default_code and not at_slave
             if tally.entries == before and (is_final or not pauses.wait()):
                 if isinstance(error, TransportError) or not at_slave:

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.record import HEADER_BYTES, follow
 from pyrocket.formats.record_decode import Record, decode_record
+from pyrocket.remoting.lookups import records_in_log
 from pyrocket.remoting.offsets import QueuePlace, Sample, TopicsOfBroker
 from pyrocket.remoting.records import records_of
 from pyrocket.remoting.requests import PullAnswer, message_at, offset_near, pull
@@ -13,7 +14,8 @@ from pyrocket.values.message import ByteSpan, LogMark, MessageQueue, QueueRange
 
 _MESSAGES = 8
 _KEPT = 10_000
-_NONE: Sample = 1, None
+_MOST = 2**63 - 1
+_NONE = Sample(1, None, _MOST)
 
 
 class SampledOffsets(TopicsOfBroker):
@@ -29,8 +31,15 @@ class SampledOffsets(TopicsOfBroker):
         return max(marks, key=lambda mark: mark.log_offset, default=None)
 
     def _marks(self, places: Collection[QueuePlace]) -> dict[MessageQueue, LogMark]:
-        samples = self._before(places).items()
-        return {queue: mark for (queue, _), (_, mark) in samples if mark is not None}
+        samples = self._before(places)
+        cut = [place for place, sample in samples.items() if sample.end < place[1]]
+        calls = [pull(queue.topic, queue.queue_id, end - 1, 1, self._group) for queue, end in cut]
+        for place, answer in zip(cut, self._ask(calls), strict=True):
+            newest = _sample(answer, place[1]).mark or samples[place].mark
+            samples[place] = samples[place]._replace(mark=newest, end=place[1])
+        self._memory.samples |= samples
+        marks = {queue: sample.mark for (queue, _), sample in samples.items()}
+        return {queue: mark for queue, mark in marks.items() if mark is not None}
 
     def holds(self, mark: LogMark) -> bool | None:
         """Return whether the log has the marked message: not if it only has older ones.
@@ -38,7 +47,9 @@ class SampledOffsets(TopicsOfBroker):
         None if it may have expired.
         """
         topics = self._memory.planned
-        (record,) = self._ask([message_at(mark.log_offset, next(iter(topics), ""))])
+        (record,) = records_in_log(
+            self._ask, [message_at(mark.log_offset, min(topics, default=""))]
+        )
         if record is not None and _mark_of(record) == mark:
             return True
         bounds = self.bounds(topics).items()
@@ -79,7 +90,7 @@ class SampledOffsets(TopicsOfBroker):
     def _mean_bytes(self, ranges: Collection[QueueRange]) -> list[int]:
         """Return the mean size of the last messages of each range."""
         samples = self._before([(part.queue, part.end) for part in ranges if part.rows > 0])
-        return [samples.get((part.queue, part.end), _NONE)[0] for part in ranges]
+        return [samples.get((part.queue, part.end), _NONE).mean for part in ranges]
 
     def _before(self, places: Collection[QueuePlace]) -> dict[QueuePlace, Sample]:
         """Return the samples before these offsets: one flight, or two if messages have expired."""
@@ -138,8 +149,8 @@ def _sample(answer: PullAnswer, end: int) -> Sample:
     starts, reached = follow(answer.records, 0)
     for start, until in reversed([*pairwise([*starts, reached])]):
         record = bytes(answer.records[start:until])
-        if decode_record(record).queue_offset < end:
-            return reached // len(starts), _mark_of(record)
+        if (at := decode_record(record).queue_offset) < end:
+            return Sample(reached // len(starts), _mark_of(record), at + 1)
     return _NONE
 
 

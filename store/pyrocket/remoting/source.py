@@ -80,8 +80,11 @@ class RocketMQSource(SampledOffsets):
         (looked_at, look), memory.look, memory.planned = memory.look, NO_LOOK, wanted
         if time.monotonic() - looked_at > IDLE_S or not look.keys() >= wanted.keys():
             look = self._bounds(wanted)
-        bounds = {topic: look[topic] for topic in wanted}
         configs = self._configs(wanted)
+        if any(look[topic] is not None and topic not in configs for topic in wanted):
+            # A broker that registers again, which takes up to 30 s, is missing in new routes.
+            look, configs = self._bounds(wanted), self._configs(wanted)
+        bounds = {topic: look[topic] for topic in wanted}
         pool = self.cluster.pool(self.broker, self.seconds)
         return ReadPlan(
             broker=self.broker,

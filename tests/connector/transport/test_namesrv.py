@@ -1,13 +1,19 @@
 """What is special about a cluster of RocketMQ: flights, what counts as lost, what is refused."""
 
+import os
+import threading
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from pyrocket import Message
+from pyrocket import LookupRequest, Message, MessageQueue
 from pyrocket.errors import DataLossError, OptionError, TopicNotFoundError, TransportError
+from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.remoting import source
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
+from pyspark_pyrocket.transport import namesrv
 from support.rocketmq_cluster import rocketmq
 from support.shares import share
 from support.transports import namesrv_target
@@ -278,3 +284,70 @@ def test_a_queue_that_has_grown_was_not_filled_again(made):
     again = reader_of(made)
     assert rows(again, start, again.latestOffset(start, None)) == 3 * 2 * QUEUES
     again.stop()
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_task_whose_route_is_older_than_the_plan_reads_new_queues(made, policy):
+    """Each process has its own routes, which it uses for 30 s."""
+    driver, start = reader_of(made, onDataLoss=policy), None
+    start = driver.latestOffset(driver.initialOffset(), None)
+    for broker in made.brokers:
+        broker.store.topics.update("t", read_queues=QUEUES + 1, write_queues=QUEUES + 1)
+        broker.store.append(Message(topic="t", body=b"x", queue_id=QUEUES))
+    old = namesrv._clusters.copy()
+    namesrv_target(made).cluster.routes(["t"], 5, fresh=True)
+    end = driver.latestOffset(start, None)
+    tasks = driver.partitions(start, end)
+    for cluster in old.values():
+        cluster._routes |= {"t": narrow(cluster._routes["t"])}
+    assert sum(batch.num_rows for task in tasks for batch in driver.read(task)) == 2
+
+
+def narrow(route):
+    """Return a route as it was before the topic was expanded."""
+    queues = route.queues.items()
+    one = {name: replace(has, read_queues=QUEUES, write_queues=QUEUES) for name, has in queues}
+    return replace(route, queues=one)
+
+
+def test_a_query_waits_for_brokers_that_register_again_one_by_one(made, monkeypatch):
+    """A name server that was restarted knows them after up to 30 s."""
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    first, second = made.brokers
+    for server in made.name_servers:
+        server.forget()
+    first.register()
+    namesrv_target(made).cluster._old_at.clear()
+    later = threading.Timer(1, second.register)
+    later.start()
+    assert reader.latestOffset(start, None) == start
+    later.join()
+
+
+def test_a_mark_is_that_of_the_newest_message_also_among_large_ones(made):
+    """A broker sends at most 256 KiB at once. Old messages that expire are no loss."""
+    broker = made.brokers[0]
+    for number in range(20):
+        body = b"%02d" % number + os.urandom(100_000)
+        broker.store.append(Message(topic="t", body=body, queue_id=0))
+    reader = reader_of(made)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    reader.stop()
+    broker.expired = 18
+    again = reader_of(made)
+    assert again.latestOffset(start, None) == start
+    one, place = sources(made, "t")["broker-a"], MessageQueue("t", "broker-a", 0)
+    last = broker.store._engine.reader.log_offsets_at("t", 0, np.array([20]))
+    assert one.mark({place: 21}).log_offset == last[0]
+
+
+def test_a_place_without_a_record_is_none_also_if_the_answer_is_too_long(made, monkeypatch):
+    """A broker takes the bytes there for a size."""
+    one = sources(made, "t")["broker-a"]
+    broker = next(each for each in made.brokers if each.name == "broker-a")
+    mark = one.mark({MessageQueue("t", "broker-a", 0): 1})
+    monkeypatch.setattr(broker, "_answer_33", lambda *_: (0, None, bytes(20 << 20), None))
+    assert one.holds(mark) is False
+    request = LookupRequest(topics=("t",), ids=(offset_message_id(bytes(4), 1, 7),))
+    assert one.locate(request).locations == ()

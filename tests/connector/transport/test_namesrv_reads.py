@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import time
 
 import pytest
 from pyrocket import LookupRequest, Message, MessageFilter, QueueRange
@@ -219,3 +220,29 @@ def test_a_message_that_has_expired_since_the_look_up(made):
     made.brokers[0].hidden = 1
     with pytest.raises(OffsetOutOfRangeError, match="no longer has the message 0"):
         bodies(source.slices_at(places))
+
+
+def test_a_slave_that_lacks_the_messages_is_left_at_once(made, master, slave, monkeypatch):
+    """It was added later, and suggests the master, which suggests the slave."""
+    real, least = slave._answer_11, "1900"
+
+    def lacking(fields, request):
+        if (at := fields["queueOffset"]) and int(at) >= int(least):
+            return real(fields, request)
+        found = {"nextBeginOffset": at, "minOffset": least, "maxOffset": "2000"}
+        return 20, {**found, "suggestWhichBrokerId": "0"}, b"", "OFFSET_TOO_SMALL"
+
+    monkeypatch.setattr(slave, "_answer_11", lacking)
+    master.suggested_id = 1
+    began = time.monotonic()
+    assert read_by_task(made) == (BODIES, 2000)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("code", [1, 26])
+def test_a_slave_that_does_not_have_a_queue_or_group_yet_is_left_for_the_master(
+    made, master, slave, code
+):
+    master.suggested_id = 1
+    slave.faults.append(Fault(RefusedError(code, "not there yet"), 11, 1))
+    assert read_by_task(made) == (BODIES, 2000)
