@@ -22,7 +22,7 @@ from pyrocket.tools.cli.frame import (
     yes,
 )
 from pyrocket.tools.cli.place import GivenPlace, place_options
-from pyrocket.tools.cli.target import AdminTarget, StoreInfo
+from pyrocket.tools.cli.target import AdminTarget
 from pyrocket.values.admin import CleanReport
 
 KEEPS_ALL = Retention(hours=None)
@@ -140,47 +140,30 @@ def _show_clean(report: CleanReport) -> None:
 @exits_with_json
 def info(place: GivenPlace, as_json: bool) -> int:
     """Show a store's identity, sizes and contents. Nothing is changed."""
-    summary = place.target().info()
+    found = place.target().info()
     if as_json:
-        show_json(_document(summary))
+        show_json({**found, "retention": retention_document(found["retention"])})
         return OK
-    for name, value in _lines(summary, "endpoint" if place.find().endpoint else "path"):
+    for name, value in _lines(found, "endpoint" if place.find().endpoint else "path"):
         click.echo(f"{name:<18} {value}")
     return OK
 
 
-def _document(found: StoreInfo) -> dict[str, object]:
-    return {
-        "path": found.path,
-        "uuid": found.store_id,
-        "brokerName": found.broker_name,
-        "epoch": found.epoch,
-        "topics": found.topics,
-        "messages": found.messages,
-        "groups": found.groups,
-        "logStart": found.log_start,
-        "logEnd": found.log_end,
-        "logFileBytes": found.log_file_bytes,
-        "messageDelayLevel": found.delay_levels,
-        "retention": retention_document(found.retention),
-    }
-
-
-def _lines(found: StoreInfo, place: str) -> list[tuple[str, str]]:
+def _lines(found: dict[str, Any], place: str) -> list[tuple[str, str]]:
     """Return the information as names and displayed values; `place` is the name of the first."""
-    size = (found.log_end - found.log_start) / 2**20
+    start, end = found["logStart"], found["logEnd"]
     return [
-        (place, found.path),
-        ("uuid", found.store_id or "none: only RocketMQ has written here"),
-        ("broker name", found.broker_name),
-        ("topics", f"{found.topics:,}"),
-        ("messages", f"{found.messages:,}"),
-        ("consumer groups", f"{found.groups:,}"),
-        ("log", f"{size:,.1f} MiB, offsets {found.log_start} to {found.log_end}"),
-        ("log files of", f"{found.log_file_bytes / 2**20:,.1f} MiB"),
-        ("delay levels", found.delay_levels),
-        ("messages kept", retention_text(found.retention)),
-        ("epoch", f"{found.epoch}: increases if the log may have been truncated"),
+        (place, found["path"]),
+        ("uuid", found["uuid"] or "none: only RocketMQ has written here"),
+        ("broker name", found["brokerName"]),
+        ("topics", f"{found['topics']:,}"),
+        ("messages", f"{found['messages']:,}"),
+        ("consumer groups", f"{found['groups']:,}"),
+        ("log", f"{(end - start) / 2**20:,.1f} MiB, offsets {start} to {end}"),
+        ("log files of", f"{found['logFileBytes'] / 2**20:,.1f} MiB"),
+        ("delay levels", found["messageDelayLevel"]),
+        ("messages kept", retention_text(found["retention"])),
+        ("epoch", f"{found['epoch']}: increases if the log may have been truncated"),
     ]
 
 

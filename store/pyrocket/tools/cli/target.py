@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyrocket.base.config import Retention
 from pyrocket.tools.cli.messages import Messages
 from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (
@@ -23,32 +21,6 @@ if TYPE_CHECKING:
     from pyrocket.remote.admin import RemoteAdmin
     from pyrocket.store import Store
     from pyrocket.values.admin import CleanReport, GroupConfig, LiveMember, ResetTo
-
-
-@dataclass(frozen=True)
-class StoreInfo:
-    """A store's identity, sizes and contents.
-
-    store_id: empty if only a RocketMQ broker has written to the directory.
-    epoch: the number of recoveries that may have truncated the log.
-    topics, messages: without system topics.
-    log_start, log_end: log offsets in bytes.
-    delay_levels: RocketMQ's messageDelayLevel.
-    retention: None if all messages are kept.
-    """
-
-    path: str
-    store_id: str
-    broker_name: str
-    epoch: int
-    topics: int
-    messages: int
-    groups: int
-    log_start: int
-    log_end: int
-    log_file_bytes: int
-    delay_levels: str
-    retention: Retention | None
 
 
 class AdminTarget:
@@ -72,27 +44,28 @@ class AdminTarget:
         with self._open() as store:
             return store.source.now_ms()
 
-    def info(self) -> StoreInfo:
+    def info(self) -> dict[str, Any]:
+        """Return the fields of `store info --json`; `retention` is a `Retention` or None."""
         from pyrocket.values.source import LogPart
 
         with self._open() as store:
             plan = store.source.plan_view("commitlog")
             parts = [part for part in plan if isinstance(part, LogPart)]
             topics = [topic for topic in topics_of(store) if topic.kind == "user"]
-            return StoreInfo(
-                path=store.name,
-                store_id=store.hello.store,
-                broker_name=store.hello.broker,
-                epoch=store.hello.epoch,
-                topics=len(topics),
-                messages=sum(topic.messages for topic in topics),
-                groups=len(store.admin.groups.all()),
-                log_start=min((part.start for part in parts), default=0),
-                log_end=max((part.end for part in parts), default=0),
-                log_file_bytes=store.hello.log_file_bytes,
-                delay_levels=store.hello.delay_levels,
-                retention=store.admin.retention,
-            )
+            return {
+                "path": store.name,
+                "uuid": store.hello.store,
+                "brokerName": store.hello.broker,
+                "epoch": store.hello.epoch,
+                "topics": len(topics),
+                "messages": sum(topic.messages for topic in topics),
+                "groups": len(store.admin.groups.all()),
+                "logStart": min((part.start for part in parts), default=0),
+                "logEnd": max((part.end for part in parts), default=0),
+                "logFileBytes": store.hello.log_file_bytes,
+                "messageDelayLevel": store.hello.delay_levels,
+                "retention": store.admin.retention,
+            }
 
     def clean(self, hours: float | None, total_bytes: int | None, dry_run: bool) -> "CleanReport":
         """Delete the oldest log files; see `Store.clean`."""
