@@ -55,7 +55,52 @@ class ConsumerLag:
 _V4_BYTES = 4
 
 
-class Broker:
+class ServedStore:
+    """A store that is open to be served, and what its clients ask first. Thread-safe."""
+
+    def __init__(self, store: Store, max_request_bytes: int = 0) -> None:
+        self.store, self.source = store, StoreSource(store)
+        self._max_request_bytes = max_request_bytes
+
+    @property
+    def path(self) -> Path:
+        return self.store.path
+
+    def hello(self) -> Hello:
+        """Return the answer to a client's first call."""
+        store = self.store
+        return Hello(
+            release=RELEASE,
+            protocol=PROTOCOL,
+            store=store.uuid,
+            broker=store.broker_name,
+            epoch=store.history.epoch,
+            is_recovering=store.history.recovery_is_interrupted,
+            now_ms=store.now(),
+            log_file_bytes=store.config.log_file_bytes,
+            delay_levels=store.config.delay_levels_text,
+            default_queues=store.config.default_queues,
+            auto_create_topics=store.config.auto_create_topics,
+            max_message_bytes=store.config.max_message_bytes,
+            timer_max_delay_ms=store.config.timer_max_delay_ms,
+            max_request_bytes=self._max_request_bytes,
+            capabilities=CAPABILITIES,
+        )
+
+    def version(self) -> Version:
+        """Return the version of the store. Cheap: reads no file that has not changed."""
+        at, history = self.store.position(), self.store.history
+        recovering = history.recovery_is_interrupted
+        return Version(at.published, at.dispatched, at.structure, history.epoch, recovering)
+
+    def log_bytes(self) -> int:
+        """Return the size of the log in bytes."""
+        names = [entry.name for entry in listed(Layout(self.path).commit_log)]
+        starts = [start for name in names if (start := parse_file_name(name)) is not None]
+        return self.store.position().published - min(starts, default=0)
+
+
+class Broker(ServedStore):
     """Serves a store that is open for writing. Its methods are synchronous and thread-safe."""
 
     def __init__(
@@ -80,13 +125,13 @@ class Broker:
         holds_groups: Whether other processes may open the store, but not consume for its groups.
         sync_timeout_s: How long a send waits for a replica; with 0, it does not.
         """
-        self._store, self._max_request_bytes = store, max_request_bytes
+        super().__init__(store, max_request_bytes)
         self._writer = writer_of(store)
         self._writer.room.keep_reserve()
         store.sink.uploads.limit(disk_usage(store.path).total * staging_percent // 100)
         self.replicas = Replicas(store, sync_timeout_s)
         self.confirmations = self.replicas.confirmations
-        self.source, self.sink = StoreSource(store), StoreSink(store, self.confirmations.status)
+        self.sink = StoreSink(store, self.confirmations.status)
         self.sends = Sends(store, self.sink.appends.put)
         self.transactions = BrokerTransactions(store, checks or CheckPolicy())
         put = partial(self.sink.appends.put, cancellable=False)
@@ -101,7 +146,7 @@ class Broker:
 
     def _consume(self) -> Polls:
         # Changes of a group's state are not cancelled together with the call that made them.
-        pop = Pop(self._store, partial(self.sink.appends.put, cancellable=False))
+        pop = Pop(self.store, partial(self.sink.appends.put, cancellable=False))
         polls = Polls(pop, pop.now, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended
         return polls
@@ -126,7 +171,7 @@ class Broker:
         clients have no room for it.
         """
         if len(host[0]) == _V4_BYTES and any(host[0]):
-            self._store.lookup.host = host
+            self.store.lookup.host = host
 
     def release(self, client: Hashable) -> None:
         """Make the messages of a client that has ended visible again soon."""
@@ -148,7 +193,7 @@ class Broker:
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""
         with suppress(GroupNotFoundError):
-            self._store.groups.delete(group)
+            self.store.groups.delete(group)
         self.consumers.pulls.forget(group)
         if self._polls is not None:
             self._polls.pop.drop(group)
@@ -156,20 +201,12 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and the state of groups in it; a missing topic is ignored."""
         with suppress(TopicNotFoundError):
-            self._store.topics.delete(name)
+            self.store.topics.delete(name)
         if self._polls is not None:
             self._polls.pop.drop_topic(name)
 
-    @property
-    def store(self) -> Store:
-        return self._store
-
-    @property
-    def path(self) -> Path:
-        return self._store.path
-
     def running(self) -> RunningState:
-        state = running_state(self._store.path, self._writer.cleaner.is_full)
+        state = running_state(self.store.path, self._writer.cleaner.is_full)
         term, sync = self.replicas.term, self.confirmations.state
         return replace(state, replicas=self.replicas.states(), term=term, sync=sync)
 
@@ -230,18 +267,6 @@ class Broker:
             if (group, topic) not in popped:
                 yield ConsumerLag(group, topic, topic.startswith(RETRY_PREFIX), queues)
 
-    def log_bytes(self) -> int:
-        """Return the size of the log in bytes."""
-        return log_bytes_of(self._store)
-
-    def hello(self) -> Hello:
-        """Return the answer to a client's first call."""
-        return hello_of(self._store, self._max_request_bytes)
-
-    def version(self) -> Version:
-        """Return the version of the store. Reads only memory."""
-        return version_of(self._store)
-
     def close(self) -> None:
         """Append the pending records, stop the services, and close the store cleanly."""
         with closing(self.consumers):
@@ -254,42 +279,7 @@ class Broker:
             self.sink.close()
             self.confirmations.close()
             self._services.stop()
-            self._store.close()
-
-
-def hello_of(store: Store, max_request_bytes: int = 0) -> Hello:
-    """Return the answer of a store's broker to a client's first call."""
-    return Hello(
-        release=RELEASE,
-        protocol=PROTOCOL,
-        store=store.uuid,
-        broker=store.broker_name,
-        epoch=store.history.epoch,
-        is_recovering=store.history.recovery_is_interrupted,
-        now_ms=store.now(),
-        log_file_bytes=store.config.log_file_bytes,
-        delay_levels=store.config.delay_levels_text,
-        default_queues=store.config.default_queues,
-        auto_create_topics=store.config.auto_create_topics,
-        max_message_bytes=store.config.max_message_bytes,
-        timer_max_delay_ms=store.config.timer_max_delay_ms,
-        max_request_bytes=max_request_bytes,
-        capabilities=CAPABILITIES,
-    )
-
-
-def log_bytes_of(store: Store) -> int:
-    """Return the size of the log of a store in bytes."""
-    names = [entry.name for entry in listed(Layout(store.path).commit_log)]
-    starts = [start for name in names if (start := parse_file_name(name)) is not None]
-    return store.position().published - min(starts, default=0)
-
-
-def version_of(store: Store) -> Version:
-    """Return the version of a store. Cheap: reads no file that has not changed."""
-    at, history = store.position(), store.history
-    recovering = history.recovery_is_interrupted
-    return Version(at.published, at.dispatched, at.structure, history.epoch, recovering)
+            self.store.close()
 
 
 def running_state(path: Path, is_disk_full: bool | None = None) -> RunningState:

@@ -168,11 +168,11 @@ def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
 
 def session_of(store: "Store") -> Session:
     """Return an open store as a session."""
-    from pyrocket.broker.broker import hello_of
+    from pyrocket.broker.broker import ServedStore
     from pyrocket.broker.sink import StoreSink
-    from pyrocket.broker.source import StoreSource
 
-    return Session(str(store.path), hello_of(store), StoreSource(store), StoreSink(store), store)
+    served = ServedStore(store)
+    return Session(str(store.path), served.hello(), served.source, StoreSink(store), store)
 
 
 @contextmanager

@@ -2,41 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-from pyrocket.broker.broker import ConsumerLag, hello_of, log_bytes_of, running_state, version_of
-from pyrocket.broker.source import StoreSource
+from pyrocket.broker.broker import ConsumerLag, ServedStore, running_state
 from pyrocket.server.replica.link import PrimaryLink
 from pyrocket.store import Store
-from pyrocket.values.source import Hello, RunningState, Version
+from pyrocket.values.source import RunningState
 
 
-class ReplicaBroker:
+class ReplicaBroker(ServedStore):
     """Serves a store that is open for reading; the link is its only writer. Thread-safe."""
 
     damaged = dropped_traces = 0
 
     def __init__(self, store: Store, link: PrimaryLink, max_request_bytes: int) -> None:
-        self.store, self.source, self.link = store, StoreSource(store), link
-        self._max_request_bytes = max_request_bytes
-
-    @property
-    def path(self) -> Path:
-        return self.store.path
-
-    def hello(self) -> Hello:
-        """Return the answer to a client's first call."""
-        return hello_of(self.store, self._max_request_bytes)
+        super().__init__(store, max_request_bytes)
+        self.link = link
 
     def running(self) -> RunningState:
         """Return the state of the replica."""
-        state = running_state(self.store.path)
+        state = running_state(self.path)
         role = self.link.role
         return replace(state, replicas=[self.link.state()], primary=role.primary, term=role.term)
-
-    def version(self) -> Version:
-        """Return the version of the store. Reads only memory."""
-        return version_of(self.store)
 
     @property
     def trouble(self) -> str:
@@ -51,7 +37,3 @@ class ReplicaBroker:
     def lags(self) -> Iterator[ConsumerLag]:
         """Yield nothing: groups consume from the primary."""
         return iter(())
-
-    def log_bytes(self) -> int:
-        """Return the size of the log in bytes."""
-        return log_bytes_of(self.store)
