@@ -7,14 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pyrocket.base.clock import Pauses
-from pyrocket.errors import (
-    GroupNotFoundError,
-    InvalidInputError,
-    PyrocketError,
-    StoreUnavailableError,
-    TopicNotFoundError,
-    TransportError,
-)
+from pyrocket.errors import PyrocketError, TransportError
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
 from pyrocket.formats.record_slice import RecordSlice
@@ -33,10 +26,8 @@ _TOGETHER_BYTES = 8 << 20
 """Larger ranges are read one after the other."""
 
 
-_AWAITED = InvalidInputError, StoreUnavailableError, GroupNotFoundError
-"""What a slave also answers that lacks the latest settings of its master: it copies them every ten
-seconds.
-"""
+_LACKING = "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND", "BROKER_REFUSED", "BROKER_FAILED"
+"""What a slave answers that lacks a topic, a group or a queue."""
 
 
 def read_range(
@@ -101,16 +92,15 @@ def read_anywhere(
             pool = cluster.pool(broker, seconds, reads=True)
             yield from read_range(pool, left, settings, where=where, tally=tally)
             cluster.read_at(broker, pool.suggested_id)
-        except (InvalidInputError, StoreUnavailableError) as error:
+        except PyrocketError as error:
             at_slave = pool is not None and pool.broker_id
-            is_awaited = at_slave and type(error) in _AWAITED
-            if not (is_awaited or isinstance(error, TransportError | TopicNotFoundError)):
+            if not (isinstance(error, TransportError) or (at_slave and error.code in _LACKING)):
                 raise
             cluster.lost(broker, reads=True)
             settings = replace(settings, stays=bool(at_slave))
             is_final = error.code != TransportError.default_code and not at_slave
             if tally.entries == before and (is_final or not pauses.wait()):
-                if isinstance(error, TransportError) or not at_slave:
+                if isinstance(error, TransportError):
                     raise
                 remedy = "A slave copies the topics of its master every ten seconds: see its log."
                 raise TransportError(error.message, remedy=remedy, repeat_is_safe=True) from None

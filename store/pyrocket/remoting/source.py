@@ -78,21 +78,19 @@ class RocketMQSource(SampledOffsets):
         """Return what a micro-batch needs: one flight, or none after `version`."""
         wanted, memory = dict.fromkeys((*self._read, *topics)), self._memory
         (looked_at, look), memory.look, memory.planned = memory.look, NO_LOOK, wanted
-        if time.monotonic() - looked_at > IDLE_S or not look.keys() >= wanted.keys():
-            look = self._bounds(wanted)
-        configs = self._configs(wanted)
-        if any(look[topic] is not None and topic not in configs for topic in wanted):
-            # A broker that registers again, which takes up to 30 s, is missing in new routes.
+        configs, not_here = self._configs(wanted), {topic for topic in look if look[topic] is None}
+        # A broker that registers again, which takes up to 30 s, is missing in new routes.
+        is_whole = look.keys() >= wanted.keys() <= configs.keys() | not_here
+        if time.monotonic() - looked_at > IDLE_S or not is_whole:
             look, configs = self._bounds(wanted), self._configs(wanted)
-        bounds = {topic: look[topic] for topic in wanted}
         pool = self.cluster.pool(self.broker, self.seconds)
         return ReadPlan(
             broker=self.broker,
             store=self.store_id,
             epoch=0,
             run=f"{pool.address} {pool.lost}",
-            topics=[configs[topic] for topic, has in bounds.items() if has is not None],
-            bounds=self._by_queue(bounds),
+            topics=[configs[topic] for topic in wanted if look[topic] is not None],
+            bounds=self._by_queue({topic: look[topic] for topic in wanted}),
         )
 
     def slices(

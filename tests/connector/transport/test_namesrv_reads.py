@@ -239,7 +239,7 @@ def test_a_slave_that_lacks_the_messages_is_left_at_once(made, master, slave, mo
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("code", [1, 26])
+@pytest.mark.parametrize("code", [1, 26, 29])
 def test_a_slave_that_does_not_have_a_queue_or_group_yet_is_left_for_the_master(
     made, master, slave, code
 ):
