@@ -113,9 +113,10 @@ class _BrokerView:
     def refilled(
         self, offsets: Mapping[MessageQueue, int], mark: LogMark
     ) -> Mapping[MessageQueue, int]:
-        """Return the queues that were filled again; asked as often as `holds`."""
-        ask = getattr(self._source, "refilled", None)
-        return {} if ask is None or self._is_confirmed() else ask(offsets, mark)
+        """Return the queues that were filled again; asked as `holds`, or if one is short."""
+        ask, ends = getattr(self._source, "refilled", None), self._ask().bounds
+        is_short = any(queue in ends and at > ends[queue].maximum for queue, at in offsets.items())
+        return ask(offsets, mark) if ask and (is_short or not self._is_confirmed()) else {}
 
     def _is_confirmed(self) -> bool:
         plan = self._ask()

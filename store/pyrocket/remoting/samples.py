@@ -62,8 +62,8 @@ class SampledOffsets(TopicsOfBroker):
     ) -> dict[MessageQueue, int]:
         """Return queues with messages newer than the mark before these offsets, and the first."""
         bounds = self.queue_bounds(offsets).items()
-        inside = [queue for queue, has in bounds if has.minimum < offsets[queue] <= has.maximum]
-        marks = self._marks([(queue, offsets[queue]) for queue in inside])
+        ends = {queue: (has.minimum, min(offsets[queue], has.maximum)) for queue, has in bounds}
+        marks = self._marks([(queue, end) for queue, (first, end) in ends.items() if first < end])
         newer = [queue for queue, last in marks.items() if last.log_offset > mark.log_offset]
         return self.offsets_at(dict.fromkeys(newer, mark.store_timestamp + 1))
 

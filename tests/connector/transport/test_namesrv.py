@@ -351,3 +351,22 @@ def test_a_place_without_a_record_is_none_also_if_the_answer_is_too_long(made, m
     assert one.holds(mark) is False
     request = LookupRequest(topics=("t",), ids=(offset_message_id(bytes(4), 1, 7),))
     assert one.locate(request).locations == ()
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_topic_that_was_created_again_and_is_still_shorter_is_read_from_its_start(made, policy):
+    """Offsets begin at 0 again, and the log still has the messages of the earlier topic."""
+    reader = reader_of(made, onDataLoss=policy)
+    start = reader.latestOffset(reader.initialOffset(), None)
+    start["offsets"]["t"]["broker-a"]["0"] = 50
+    time.sleep(0.01)
+    broker = next(each for each in made.brokers if each.name == "broker-a")
+    for _ in range(9):
+        broker.store.append(Message(topic="t", body=b"new", queue_id=0))
+    if policy == "fail":
+        with pytest.raises(DataLossError, match="LOG_TRUNCATED"):
+            reader.latestOffset(start, None)
+        return
+    end = reader.latestOffset(start, None)
+    assert end["offsets"]["t"]["broker-a"]["0"] == 10
+    assert rows(reader, start, end) == 9
