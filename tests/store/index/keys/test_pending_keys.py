@@ -16,7 +16,7 @@ from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.log.commit_log import CommitLog
 from pyrocket.log.record_walk import walk
 from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java, limit_index
-from support.replicas import pass_on, replica_of
+from support.replicas import pass_files, pass_on, replica_of
 from support.shares import TIMES
 from support.stores import SMALL, batch, message, numbered, overwrite, words
 
@@ -143,6 +143,7 @@ def test_the_keys_of_a_replica_are_not_read_from_its_log(store, path, tmp_path, 
                 check_queries(replica, first + 20)
     assert len(contents(copy)) > 1
     assert max(read) == 1
+    pass_files(path, follower)
     follower.close(clean=True)
     assert contents(copy) == from_log(path, tmp_path)
 
