@@ -65,7 +65,7 @@ def read_small(path):
 def pass_files(primary, follower, cursors=None):
     """Send all small files."""
     page = words(primary)
-    follower.put(SmallFiles(read_small(primary), (), cursors or page.cursors()))
+    follower.put(SmallFiles(read_small(primary), (), cursors or page.cursors(), is_all=True))
     page.close()
 
 

@@ -8,7 +8,8 @@ lower term was a primary before the other was promoted: no replica follows it an
 """
 
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
@@ -25,11 +26,13 @@ class Role:
         primary: The address of a replica's primary; empty for a store of its own.
         replica: The id by which the primary knows the replica.
         term: The number of promotions in the history of the store.
+        is_behind: Whether the cursors of a replica may be much older than its log.
     """
 
     primary: str = ""
     replica: str = field(default_factory=lambda: uuid.uuid4().hex)
     term: int = 0
+    is_behind: bool = False
 
 
 class RoleFile:
@@ -52,6 +55,12 @@ class RoleFile:
     def write(self, role: Role) -> None:
         """Set the role durably."""
         replace_file(self._path, encode_own(self._path, asdict(role)), self._scratch)
+
+    def change(self, **fields: Any) -> None:
+        """Set fields of the role durably, if they are different."""
+        role = self.read()
+        if (changed := replace(role, **fields)) != role:
+            self.write(changed)
 
     def refusal(self) -> StoreReadOnlyError | None:
         """Return the error for every change that does not come from the primary's log, if any."""

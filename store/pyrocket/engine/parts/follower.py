@@ -29,7 +29,6 @@ from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout, listed
 from pyrocket.disk.shared_state import (
-    CHECKPOINT_TIME,
     CHECKPOINTED,
     DISPATCHED,
     FLUSHED,
@@ -38,7 +37,6 @@ from pyrocket.disk.shared_state import (
     NEXT_DUE,
     PUBLISHED,
     RESERVED,
-    STORE_TIME,
     lock_identity,
 )
 from pyrocket.engine.cleaner import log_files
@@ -57,7 +55,7 @@ from pyrocket.log.valid_end import Dense, whole_records
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.identity import check_directory
 from pyrocket.metadata.role import Role, RoleFile
-from pyrocket.metadata.service_cursors import forget_cursors
+from pyrocket.metadata.service_cursors import forget_cursors, save_cursors
 from pyrocket.values.admin import Removal
 from pyrocket.values.message import LogMark
 
@@ -106,10 +104,6 @@ def make_replica(layout: Layout, role: Role, identity: bytes) -> None:
         io.replace_file(layout.identity, json.dumps(known, indent=1).encode(), layout.scratch)
 
 
-_Level = tuple[int, int, Mapping[int, int]]
-"""The log offset and store time from which cursors hold, and the cursors."""
-
-
 class Follower(Writer):
     """The only writer of a replica; the directory must have a role. Used by one thread."""
 
@@ -120,7 +114,6 @@ class Follower(Writer):
     ) -> None:
         super().__init__(layout, config, clock, recovery)
         self._rest = b""
-        self._level: _Level | None = None
         self.page[NEXT_DUE] = NEVER
 
     @property
@@ -141,6 +134,14 @@ class Follower(Writer):
     def forget_rest(self) -> None:
         """Drop the bytes of an incomplete record: they will be sent again."""
         self._rest = b""
+
+    def begin(self, published: int) -> None:
+        """Begin to follow a primary whose log ends at `published`.
+
+        Until all small files have arrived, the cursors may be much older than the log.
+        """
+        if published > self.end:
+            RoleFile(self._layout).change(is_behind=True)
 
     def receive(self, offset: int, data: bytes) -> None:
         """Append bytes of the log at their own offset, which must be the log's end.
@@ -211,27 +212,10 @@ class Follower(Writer):
             if small.files or small.is_all:
                 self._drop_earlier_generations()
                 self.structure_changed()
-        if small.cursors:
-            if self._level is None:
-                self.page[CHECKPOINT_TIME] = 0  # Save them with the next checkpoint, which is due.
-            self._level = self.page[PUBLISHED], self.page[STORE_TIME], self.page.cursors()
-            self._advance(self.durable_end)
-
-    def _after_sync(self, end: int, stored: int, cursors: Mapping[int, int]) -> None:
-        self._advance(end)
-
-    def _advance(self, end: int) -> None:
-        """Advance the checkpoint, but only to where cursors have arrived; the log is durable.
-
-        A recovery searches the log from there for what the primary has delivered since then.
-        """
-        if self._level is not None and self._level[0] <= end:
-            super()._after_sync(*self._level)
-
-    def close(self, *, clean: bool) -> None:
-        """Close the replica; it is recovered later unless the cursors are those of its end."""
-        is_level = self._level is not None and self._level[0] == self.page[PUBLISHED]
-        super().close(clean=clean and is_level)
+        if small.is_all:
+            self.flush()
+            save_cursors(self._layout, self.page.cursors())
+            RoleFile(self._layout).change(is_behind=False)
 
     def _drop_earlier_generations(self) -> None:
         """Delete the queues of topics that the primary has deleted.
@@ -291,6 +275,7 @@ class Follower(Writer):
         number = bisect_left(starts, True, key=is_lacking)
         offsets = self._records(starts[max(number - 1, 0)])
         place = bisect_left(offsets, True, key=is_lacking)
+        RoleFile(self._layout).change(is_behind=True)
         forget_cursors(self._layout)
         self.cut(offsets[place] if place < len(offsets) else starts[number])
 
@@ -323,21 +308,22 @@ class Follower(Writer):
         """Make the replica a store of its own with the next term; then close this follower.
 
         Topics whose messages arrived before the table of topics did are created. The next writer
-        recovers the store as after a crash: the whole log if there are no cursors yet.
+        recovers the store as after a crash: the whole log if the cursors are much older.
         """
         file, topics, queues = RoleFile(self._layout), self._parts.topics, dict[str, int]()
-        role = replace(file.read(), primary="", term=file.read().term + 1)
+        role = file.read()
         with self._locked(self._timeout_ms):
             for topic, queue_id in self._queues.on_disk():
                 if topic not in topics.all():
                     queues[topic] = max(queues.get(topic, 0), queue_id + 1)
             topics.ensure(queues)
             Epochs(self._layout).skip()
-            if not self._layout.cursors.exists():
+            if role.is_behind:
                 for checkpoint in (self._layout.own_checkpoint, self._layout.checkpoint):
                     io.unlink(checkpoint)
             self._mark_in_use()
             self.page.invalidate(lock_identity(self._layout.lock))
+            role = replace(role, primary="", term=role.term + 1, is_behind=False)
             file.write(role)
         self.close(clean=False)
         return role

@@ -176,6 +176,7 @@ class PrimaryLink:
         if follower is None:
             make_replica(self._layout, self.role, identity)
             self._open()
+        self._opened.begin(first.published)
         self._acknowledged = 0
         self._take(first)
         self._acknowledge()
@@ -209,7 +210,7 @@ class PrimaryLink:
         if is_later:
             self.role = replace(self.role, term=state.term)
             if self._follower is not None:
-                RoleFile(self._layout).write(self.role)
+                RoleFile(self._layout).change(term=state.term)
 
     def _take(self, block: Any) -> None:
         """Use one block."""

@@ -352,6 +352,7 @@ RECOVERED_S = 3.2
 
 def follow(path, follower, *, files=True):
     """Send a replica the log, and small files and cursors from its end on."""
+    follower.begin(published(path))
     pass_on(path, follower)
     if files:
         pass_files(path, follower)
