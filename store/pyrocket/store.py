@@ -6,14 +6,13 @@ that only stages rows or scans a queue creates no timers, transactions or delive
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from types import NoneType
 
 import pyarrow as pa
 
-from pyrocket.base.arguments import check_amount, check_numbers, check_place, check_type, path_of
+from pyrocket.base.arguments import check_numbers, check_place, check_type, path_of
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.clock_file import clock_at
@@ -214,11 +213,6 @@ class Store:
     def flush(self) -> None:
         """Block until all messages appended before the call, by any process, are durable."""
         self._engine.writer.flush()
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Limit the wait for the write lock and for flushes in each call within a `with` block."""
-        check_amount("seconds", seconds)
-        return self._engine.writer.within(int(1000 * seconds))
 
     def run_services(self) -> ServiceThread:
         """Start a thread that delivers due messages on time, until its `stop` or `Store.close`.

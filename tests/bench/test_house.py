@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 79_254,
+    "lines": 79_243,
     "files": 467,
     "rooms": 24,
     "floors": 14,

@@ -198,7 +198,6 @@ def writes(store):
             store.topics.set_message_type,
             {"name": "v", "message_type": "FIFO"},
         ),
-        "Store.within": (store.within, {"seconds": 1}),
         "Store.set_retention": (store.set_retention, {"retention": Retention()}),
         "TopicAdmin.delete": (store.topics.delete, {"name": "w"}),
     }

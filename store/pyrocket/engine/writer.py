@@ -144,16 +144,6 @@ class Writer:
         self._session.share()
 
     @contextmanager
-    def within(self, timeout_ms: int) -> Iterator[None]:
-        """Limit the wait for the write lock and for a flush in each call inside this block."""
-        before = self._timeout_ms
-        self._timeout_ms = self._flusher.timeout_ms = timeout_ms
-        try:
-            yield
-        finally:
-            self._timeout_ms = self._flusher.timeout_ms = before
-
-    @contextmanager
     def exclusive(self, *, even_if_full: bool = False) -> Iterator[None]:
         """Hold the write lock: only this process may change the log and the metadata.
 

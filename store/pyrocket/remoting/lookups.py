@@ -48,7 +48,9 @@ def records_in_log(ask: Ask, calls: Sequence[ServerCall[bytes | None]]) -> list[
     """
     try:
         return ask(calls)
-    except UnsupportedError:
+    except UnsupportedError as error:
+        if error.code != "PROTOCOL_BROKEN":
+            raise
         if len(calls) == 1:
             return [None]
         return [record for call in calls for record in records_in_log(ask, [call])]

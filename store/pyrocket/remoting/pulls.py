@@ -181,7 +181,10 @@ class _Reader:
         if has_moved and window is self._open[0]:
             raise out_of_range(self._queue, answer.minimum, answer.maximum, window.at)
         if has_moved or answer.next_offset <= window.at:
-            self._wait(window, f"the queue has [{answer.minimum}, {answer.maximum})")
+            # A slave that lacks the message, or must not be read, suggests the master.
+            is_elsewhere = self._server.broker_id not in (0, answer.suggested_id)
+            reason = f"the queue has [{answer.minimum}, {answer.maximum})"
+            self._wait(window, reason, is_elsewhere=is_elsewhere)
             return
         if answer.code == ResponseCode.SUCCESS:
             window.records.append(answer.records)
@@ -190,16 +193,16 @@ class _Reader:
         if window is self._open[0]:
             self._pauses = None
 
-    def _wait(self, window: Window, reason: str) -> None:
+    def _wait(self, window: Window, reason: str, *, is_elsewhere: bool = False) -> None:
         """Pause before the first window is pulled again; raise TransportError if it has stalled.
+
+        With `is_elsewhere`, it has: the server says that another one has the message.
 
         What is wrong with another window is reported after the messages before it.
         """
         window.is_held = True
         if window is not self._open[0]:
             return
-        # A slave that lacks the message, or must not be read, suggests the master.
-        is_elsewhere = self._server.broker_id not in (0, self._server.suggested_id)
         seconds = self._settings.seconds
         self._pauses = self._pauses or Pauses(seconds, first=_FIRST_PAUSE_S, last=_LAST_PAUSE_S)
         if is_elsewhere or not self._pauses.wait():

@@ -205,7 +205,7 @@ def _invalid(registration: Registration, what: str) -> InvalidInputError:
 
 def _succeeded(promoted: Registration) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"the broker {promoted.broker} at {promoted.address} was promoted since.",
+        f"this broker was the primary of {promoted.broker} before {promoted.address} was promoted.",
         remedy="Make this one its replica: --replica-of. If the promoted broker is lost for good,"
         " restart the name servers: they know it until then.",
         code="BROKER_NAME_TAKEN",
