@@ -6,6 +6,7 @@ Java's servers; where this cluster answers differently, it is wrong.
 """
 
 import asyncio
+import selectors
 import threading
 from contextlib import contextmanager
 
@@ -107,7 +108,8 @@ class RocketMQCluster:
         self.binary_headers, self.users = binary_headers, users or {}
         self.flights = self.waiting = 0
         self.name_servers, self.brokers = [], []
-        self._loop = asyncio.new_event_loop()
+        # The default selector rounds the time of a delay up to whole milliseconds.
+        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, name="rocketmq", daemon=True)
         self._thread.start()
 
