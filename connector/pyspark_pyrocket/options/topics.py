@@ -120,7 +120,7 @@ class SubscribedTopics:
     queues: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, given: OptionReader, *, needed: bool = True) -> "SubscribedTopics":
+    def parse(cls, given: OptionReader, *, needed: bool) -> "SubscribedTopics":
         """Read the topics. Raises OptionError if none is named although one is needed."""
         named = [option.name for option in _NAMING if option.name in given]
         if len(named) > 1:

@@ -82,6 +82,14 @@ def test_a_corrupt_file_is_reported_with_the_reason(files, name, content, reason
     assert reason.replace("no offsets/9", "There is no offsets/9") in damaged[0]["reason"]
 
 
+def test_commits_after_a_corrupt_one_are_shown(files):
+    (files.path / "commits/.0.crc").unlink(missing_ok=True)
+    (files.path / "commits/0").write_bytes(b"")
+    (files.path / "commits/9").write_bytes(b"v1\n{}")
+    damaged = run_json("show", files.path, status=1)["damaged"]
+    assert [d["file"] for d in damaged] == ["commits/0", "commits/9"]
+
+
 def test_files_that_spark_does_not_write_are_reported(files):
     (files.path / "offsets/1.bak").touch()
     (files.path / "notes.txt").touch()

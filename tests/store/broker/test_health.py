@@ -10,6 +10,7 @@ from pyrocket import Retention
 from pyrocket.broker.broker import Broker, running_state
 from pyrocket.disk import io
 from pyrocket.errors import StoreUnavailableError
+from pyrocket.server.health import trouble_or_error
 from pyrocket.tools.verify.verify import verify
 from pyrocket.wire.descriptors import message_class
 from support.broker import served
@@ -107,3 +108,11 @@ def test_the_grpc_health_follows_the_disk_and_the_end_of_the_server(open_store, 
             assert next(found) == SERVING
             rest = threads.submit(list, found)
         assert rest.result(60) == [NOT_SERVING]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("the log has failed."), OSError("EIO")])
+def test_a_check_that_fails_is_trouble(error):
+    def check():
+        raise error
+
+    assert trouble_or_error(check) == str(error)

@@ -135,3 +135,8 @@ def test_every_displayed_default_parses_to_the_default():
     for name, row in table().items():
         if row.default:
             assert getattr(load({name: row.default}, {}), name) == getattr(Settings(), name)
+
+
+def test_the_store_of_a_broker_has_its_times_in_milliseconds():
+    made = Settings(flush_timeout=2.5, timer_max_delay=0.5).store_config()
+    assert (made.flush_timeout_ms, made.timer_max_delay_ms) == (2500, 500)

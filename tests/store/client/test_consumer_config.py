@@ -32,6 +32,27 @@ BOUNDS = {
 }
 """RocketMQ's bounds."""
 
+DEFAULTS = {
+    "thread_max": 20,
+    "consume_concurrently_max_span": 2000,
+    "pull_threshold_for_queue": 1000,
+    "pull_threshold_size_for_queue": 100,
+    "pull_threshold_for_topic": -1,
+    "pull_threshold_size_for_topic": -1,
+    "pull_interval_ms": 0,
+    "consume_message_batch_max_size": 1,
+    "pull_batch_size": 32,
+    "max_reconsume_times": -1,
+    "suspend_ms": 1000,
+    "consume_timeout_min": 15,
+}
+"""RocketMQ's defaults; ours for `stop_timeout_ms`."""
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_are_those_of_rocketmq(name):
+    assert getattr(ConsumerConfig(group="g"), name) == DEFAULTS[name]
+
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_bounds_are_valid_and_values_beyond_them_are_errors(name):

@@ -115,3 +115,13 @@ def test_a_window_has_64_mib_at_most():
     )
     assert max(windows) <= MAX
     assert scanner.SLICE_BYTES <= scanner.WINDOW_BYTES
+
+
+def test_a_place_without_a_record_has_no_size(long_log):
+    with reader(long_log) as store:
+        log, end = inner(store).reader.log, inner(store).reader.log_end()
+        first = log.first_offset()
+        places = np.array([-1, first, first + 1, first + 4, end - 4, end])
+        sizes = record_fetch.sizes_at(log, places, end)
+    assert sizes[1] > 0
+    assert not np.delete(sizes, 1).any()

@@ -9,6 +9,8 @@ from pyrocket.disk.shared_state import FAILED, PAGE_BYTES, PUBLISHED, RESERVED, 
 
 STORE = bytes(range(16))
 LOCK = (123, 456)
+NO_FIELDS = {"PAGE_BYTES", "STATE_FORMAT", "MAX_MOVES", "MAX_DELAY_LEVELS", "NEVER", "_FORMATS"}
+NO_FIELDS |= {"_RECOVERING", "_LEVELS", "_SUMMED"}
 
 
 @pytest.fixture
@@ -99,3 +101,10 @@ def test_readers_never_see_a_half_written_field(page, place):
     thread.join()
     reader.close()
     assert torn <= set(values)
+
+
+def test_no_two_fields_have_the_same_place():
+    numbers = {name: value for name, value in vars(shared_state).items() if type(value) is int}
+    fields = [number for name, number in numbers.items() if name not in NO_FIELDS]
+    assert len(fields) == len({*fields})
+    assert all(0 < number < PAGE_BYTES // 8 for number in fields)

@@ -73,6 +73,12 @@ def test_batch_result_counts_rows_and_bytes(store):
     assert result.log_end == stored[-1].physical_offset + stored[-1].store_size
 
 
+def test_a_batch_without_rows_appends_nothing(store):
+    end = store.append_batch(batch(numbered(3), 0), topic="t").log_end
+    result = store.append_batch(batch([], []), topic="t")
+    assert (result.rows, result.bytes, result.log_end) == (0, 0, end)
+
+
 def test_a_slice_of_a_batch_appends_only_its_rows(store):
     whole = batch(numbered(10), 0, tags=[str(n) for n in range(10)])
     store.append_batch(whole.slice(3, 4), topic="t")

@@ -8,7 +8,7 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
-from pyrocket.engine.service_runner import RETRY_MS, ServiceRunner
+from pyrocket.engine.service_runner import POLL_MS, RETRY_MS, ServiceRunner
 from pyrocket.errors import StoreDamagedError
 from pyrocket.testing import FileClock
 from support.delivering import Driver, bodies_of, delay
@@ -74,6 +74,19 @@ def test_services_are_not_run_before_something_is_due(open_store, clock):
     clock.now += 5
     assert runner.run_due(writer) == 1
     assert writer.page[NEXT_DUE] == NEVER
+
+
+def test_a_thread_sleeps_longer_while_the_clock_is_behind_the_log(open_store, clock):
+    store = open_store()
+    store.append(message())
+    runner, writer = ServiceRunner(inner(store).engine, [Worker()]), inner(store).writer
+    writer.page[NEXT_DUE] = clock.now + 1
+    assert runner.wait_ms(writer.page) < POLL_MS
+    clock.now -= 10
+    writer.page[NEXT_DUE] = clock.now
+    runner.run_due(writer)
+    writer.page[NEXT_DUE] = clock.now + 1
+    assert runner.wait_ms(writer.page) == POLL_MS
 
 
 # Failures

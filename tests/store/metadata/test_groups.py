@@ -254,12 +254,23 @@ def test_delays_are_stored_where_rocketmq_and_older_releases_look_for_them(tmp_p
     ("java", "delays"), [([5], (5,)), ([5, 6], (6,)), ([5, 6, 7], (7,)), ([1, 5, 3, 4], (3, 4))]
 )
 def test_a_list_of_rocketmq_is_read_as_rocketmq_obeys_it(tmp_path, java, delays):
-    with Store.open(tmp_path, create=True) as store:
-        store.groups.create("g")
-    path = tmp_path / "config/subscriptionGroup.json"
-    table = json.loads(path.read_text())
     own = {"customizedRetryPolicy": {"next": java}, "type": "CUSTOMIZED"}
-    table["subscriptionGroupTable"]["g"]["groupRetryPolicy"] = own
+    assert backoff_of(tmp_path, own).delays_ms == delays
+
+
+def backoff_of(root, policy):
+    """Return the delays of a group that has this policy in RocketMQ's file."""
+    with Store.open(root, create=True) as store:
+        store.groups.create("g")
+    path = root / "config/subscriptionGroup.json"
+    table = json.loads(path.read_text())
+    table["subscriptionGroupTable"]["g"]["groupRetryPolicy"] = policy
     path.write_text(json.dumps(table))
-    with Store.open(tmp_path) as store:
-        assert store.groups.all()["g"].backoff.delays_ms == delays
+    with Store.open(root) as store:
+        return store.groups.all()["g"].backoff
+
+
+def test_a_growing_delay_has_the_defaults_of_rocketmq(tmp_path):
+    """Source: `ExponentialRetryPolicy`: 5 s, doubled each time, at most 2 h."""
+    found = backoff_of(tmp_path, {"type": "EXPONENTIAL"})
+    assert (found.initial_ms, found.multiplier, found.max_ms) == (5_000, 2, 7_200_000)

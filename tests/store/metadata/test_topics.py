@@ -343,3 +343,11 @@ def test_the_error_for_a_missing_topic_lists_only_a_few_of_many_topics(store):
         store.topics.get("?")
     assert "'t-0009' and 290 more." in str(refused.value)
     assert len(str(refused.value)) < 400
+
+
+def test_the_permissions_are_the_bits_of_rocketmq(store):
+    """Source: `PermName`: 4 reads, 2 writes, 1 inherits."""
+    for perm in range(8):
+        assert store.topics.create(f"t{perm}", perm=perm).perm == perm
+    with pytest.raises(InvalidInputError):
+        store.topics.create("t8", perm=8)

@@ -225,6 +225,28 @@ def test_the_read_of_a_view_resumes_after_a_lost_connection(place, monkeypatch, 
     assert cuts[0] < 5 or view == "topics"
 
 
+@pytest.mark.parametrize(("is_safe", "calls"), [(True, 3), (False, 1)])
+def test_a_joined_slice_is_asked_for_again_only_if_that_is_safe(place, monkeypatch, is_safe, calls):
+    _, client = place
+    monkeypatch.setattr("pyrocket.base.clock.FIRST_S", 0.001)
+    source, stream, seen = RemoteSource(client), Client.stream, []
+    wanted = [QueueRange(each.queue, 5, 8) for each in ranges(client)]
+
+    def lossy(client, name, /, **arguments):
+        seen.append(name)
+        if len(seen) < 3:
+            raise TransportError("lost", repeat_is_safe=is_safe)
+        return stream(client, name, **arguments)
+
+    monkeypatch.setattr(Client, "stream", lossy)
+    if is_safe:
+        assert len(source.joined_slice(wanted)) == 9
+    else:
+        with pytest.raises(TransportError, match="lost"):
+            source.joined_slice(wanted)
+    assert len(seen) == calls
+
+
 def test_an_unknown_field_is_rejected():
     from pyrocket.wire.descriptors import message_class
 

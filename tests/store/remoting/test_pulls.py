@@ -1,6 +1,7 @@
 """Ranges that are read by many pulls: order, progress, faults, memory, and bytes that are wrong."""
 
 import itertools
+import time
 import tracemalloc
 
 import pytest
@@ -127,6 +128,23 @@ def test_a_busy_broker_is_not_asked_all_the_time(broker, pool):
     with pytest.raises(TransportError):
         read(pool, seconds=0.5)
     assert broker.codes().count(11) <= 16 + 10
+
+
+def test_a_busy_broker_may_take_its_time_for_each_window(broker, pool, monkeypatch):
+    """The time without progress is limited, not that of the whole range."""
+    answered, asked = broker._answer_11, {}
+
+    def answer(fields, request):
+        place = fields["queueOffset"]
+        asked[place] = asked.get(place, 0) + 1
+        if asked[place] < 4:
+            raise RefusedError(2, "busy")
+        return answered(fields, request)
+
+    monkeypatch.setattr(broker, "_answer_11", answer)
+    began = time.monotonic()
+    assert read(pool, 0, 6 * 32, in_flight=1, seconds=0.4) == BODIES[: 6 * 32]
+    assert time.monotonic() - began > 0.4
 
 
 def test_a_slave_that_is_behind_is_waited_for(broker):

@@ -80,3 +80,10 @@ def test_a_reset_of_a_mistyped_group_is_refused_and_creates_nothing(path):
     assert "bilin" not in {one["group"] for one in document_on(path, "group", "list")["groups"]}
     document_on(path, "group", "reset", "bilin", "t", "--to", "latest", "--create")
     assert "bilin" in {one["group"] for one in document_on(path, "group", "list")["groups"]}
+
+
+@pytest.mark.parametrize("option", ["--retries", "--retry-queues"])
+def test_the_numbers_of_a_group_are_not_negative(path, option):
+    assert document_on(path, "group", "alter", "billing", option, -1, status=2)["error"]
+    shown = document_on(path, "group", "alter", "billing", option, 1)
+    assert 1 in shown.values()

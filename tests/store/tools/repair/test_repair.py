@@ -12,7 +12,7 @@ from pyrocket.disk.shared_state import DISPATCHED, FLUSHED, PUBLISHED
 from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
-from support.damage import DAMAGES, LAST, make
+from support.damage import DAMAGES, LAST, flip, make, readable
 from support.shares import FEW_STEPS, share
 from support.stores import (
     FakeClock,
@@ -93,6 +93,16 @@ def test_verify_finds_damage_and_repair_fixes_what_it_can(path, sound, damage):
         assert store.append(message(b"on", queue_id=0)).queue_offset == end
         assert scan(store, "t", 0)[-1] == (end, b"on")
     assert verify(path).ok
+
+
+def test_messages_between_damaged_ranges_are_kept(path, sound):
+    """Damaged ranges that touch are joined; others are not."""
+    lost = 10, 20, 21
+    for offset in lost:
+        flip(path, offset, 5)
+    repair(path)
+    kept = {at: body for at, body in enumerate(sound["t"][0]) if at not in lost}
+    assert readable(path) == kept
 
 
 ENDS = [
