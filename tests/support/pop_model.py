@@ -262,7 +262,7 @@ class Schedule:
     def reset(self):
         """Reset a group to an earlier committed offset, as a broker does."""
         client, queue_id = self.random.choice(self.clients), self.random.randrange(2)
-        self.pop.save_offsets(client.name)
+        self.pop._commit()
         before = self.store.groups.committed(client.name, self.topic).get(queue_id)
         earlier = sorted(client.committed.get(queue_id, {before}) - {before})
         if before is None or not earlier:

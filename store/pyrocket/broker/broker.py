@@ -1,7 +1,7 @@
 """`Broker`: serves one store."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
 from pyrocket.formats.record import Host
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.metadata.broker_file import BrokerFile
+from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.retention import RetentionFile
 from pyrocket.store import Store, writer_of
@@ -178,17 +179,26 @@ class Broker(ServedStore):
         if self._polls is not None:
             self._polls.renewals.release(client)
 
-    def save_offsets(self, group: str) -> None:
-        """Save the offsets of a group before they are reset; see `Pop.save_offsets`."""
-        if self._polls is not None:
-            self._polls.pop.save_offsets(group)
-
     def reset_group(
         self, group: str, topic: str, to: ResetTo, *, force: bool = False
     ) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Consumers.reset`."""
-        self.save_offsets(group)
-        return self.consumers.reset(group, topic, to, force=force)
+
+        def reset() -> dict[int, int]:
+            return self.consumers.reset(group, topic, to, force=force)
+
+        return self.restart(group, topic, reset, to if isinstance(to, Mapping) else None)
+
+    def restart(
+        self,
+        group: str,
+        topic: str,
+        commit: Callable[[], OffsetsByQueue],
+        queues: Collection[int] | None = None,
+    ) -> dict[int, int]:
+        """Reset offsets by `commit`, which returns them; see `Pop.reset`."""
+        polls = self._polls
+        return dict(commit() if polls is None else polls.pop.reset(group, topic, commit, queues))
 
     def delete_group(self, group: str) -> None:
         """Delete a group, its offsets and its messages in flight; a missing group is ignored."""

@@ -72,6 +72,19 @@ class OffsetKeeper:
             self._stamp = self._storage.offsets_stamp()
         self._settle(groups, written)
 
+    def restart(self, state: GroupState, topic: str, offsets: OffsetsByQueue) -> None:
+        """Restart a group at offsets that were just saved in the file."""
+        with state.lock:
+            events: list[Event] = []
+            for queue_id, offset in offsets.items():
+                place = topic, queue_id
+                if place in state.queues:
+                    saved = Saved(state.name, *place, offset, offset)
+                    events += [Start(state.name, *place, offset), saved]
+            stored = [self._put(state, events)] if events else []
+        self._news += [News(state.name, topic) for _ in stored]
+        _wait_for(stored)
+
     def _announce(self, groups: Sequence[GroupState], table: _Table) -> list[_Move]:
         """Take over external changes, and record in the log the offsets that will be saved."""
         moves, stored = list[_Move](), list[Stored]()

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from pyrocket.base.clock import Clock, SteadyTime
@@ -38,6 +38,7 @@ from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
 from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
+from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.services.consumption import Consumption
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import GroupConfig
@@ -212,13 +213,22 @@ class Pop:
             self._keeper.save_all(self._states.all())
             save(self._storage, self._key, self._states.all, self.now)
 
-    def save_offsets(self, group: str) -> None:
-        """Save the committed offsets of a group before they are reset.
+    def reset(
+        self,
+        group: str,
+        topic: str,
+        commit: Callable[[], OffsetsByQueue],
+        queues: Collection[int] | None = None,
+    ) -> OffsetsByQueue:
+        """Reset the offsets of these queues, or all, by `commit`, which returns the new offsets.
 
-        A reset is detected because the offset differs from the saved offset.
+        The group restarts there, also if the file had the same offset and later ones are acked.
         """
         with self._saving:
-            self._keeper.save([self._states.known(group)])
+            offsets = commit()
+            reset = {key: at for key, at in offsets.items() if queues is None or key in queues}
+            self._keeper.restart(self._states.known(group), topic, reset)
+        return offsets
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return the lag of a group in each queue of a topic and of its retry topics."""

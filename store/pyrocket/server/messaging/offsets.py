@@ -1,5 +1,6 @@
 """UpdateOffset, GetOffset and QueryOffset: offsets of groups and of queues."""
 
+from functools import partial
 from typing import Any
 
 from pyrocket.broker.broker import Broker
@@ -22,8 +23,9 @@ class OffsetCalls:
         offset, has = int(request.offset), self._range(topic, queue_id)
         if not has[0] <= offset <= has[1]:
             raise out_of_range(topic, queue_id, offset, *has)
-        self._broker.save_offsets(group)
-        self._store.groups.commit(group, topic, {queue_id: offset}, backwards=True)
+        to = {queue_id: offset}
+        commit = partial(self._store.groups.commit, group, topic, to, backwards=True)
+        self._broker.restart(group, topic, commit, to)
         return new("UpdateOffsetResponse", status=status("OK"))
 
     def get_offset(self, request: Any, caller: Caller) -> Any:

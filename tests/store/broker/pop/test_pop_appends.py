@@ -132,7 +132,7 @@ def received_one(store, pop, end):
 def committed(store, pop, end):
     """Return the committed offset after the pending appends have completed."""
     pop._append, puts = at_once(store), pop._append
-    pop.save_offsets("g")
+    pop._keeper.save_all(pop._states.all())
     pop._append = puts
     return store.groups.committed("g", "t")[0]
 

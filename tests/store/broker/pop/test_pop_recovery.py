@@ -207,6 +207,34 @@ def test_a_reset_to_the_previously_saved_offset_takes_effect(store, restarts, of
     assert bodies(pop.receive("g", "t")) == [b"%d" % n for n in range(offset, 10)]
 
 
+@pytest.mark.parametrize("offset", [0, 2], ids=["as committed", "after the committed"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_reset_delivers_acked_messages_again_while_an_earlier_one_is_in_flight(
+    store, restarts, offset
+):
+    pop = popped(store)
+    sent(store, 4)
+    received = pop.receive("g", "t", invisible_ms=3_600_000)
+    pop.ack("g", "t", handles(received)[1:])
+    pop.sweep()
+    pop.reset("g", "t", lambda: store.groups.reset("g", "t", {0: offset}))
+    assert News("g", "t") in pop.sweep().news
+    if restarts:
+        pop = popped(store)
+    assert attempts(pop.receive("g", "t")) == {b"%d" % n: 1 for n in range(offset, 4)}
+
+
+def test_a_reset_of_one_queue_leaves_the_others(store):
+    store.topics.update("t", read_queues=2, write_queues=2)
+    pop = popped(store)
+    for queue_id in range(2):
+        sent(store, 2, queue_id=queue_id)
+    pop.receive("g", "t")
+    pop.sweep()
+    pop.reset("g", "t", lambda: store.groups.commit("g", "t", {0: 0}, backwards=True), {0})
+    assert {one.message.queue_id for one in pop.receive("g", "t").messages} == {0}
+
+
 def test_a_reset_after_a_kill_during_saving_takes_effect(store, monkeypatch):
     pop = popped(store)
     sent(store, 4)
@@ -314,7 +342,7 @@ def test_offsets_of_a_group_deleted_during_a_save_are_not_created_again(store, m
         store.groups.delete("g")
 
     monkeypatch.setattr(consumption_of(store), "flush", deleted_meanwhile)
-    pop.save_offsets("g")
+    pop._commit()
     monkeypatch.undo()
     pop.sweep()
     assert not saved_offsets(store)

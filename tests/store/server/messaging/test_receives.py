@@ -424,20 +424,24 @@ def test_a_pull_waits_for_a_message_in_its_queue(store, stub):
 
 
 @pytest.mark.parametrize("by", ["UpdateOffset", "ResetGroup"])
-def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by):
-    topic = f"reset-{by}"
+@pytest.mark.parametrize("sent", [1, 2], ids=["all acked", "the first in flight"])
+def test_a_reset_takes_effect_before_the_acks_are_saved(store, stub, serving, by, sent):
+    topic = f"reset-{by}-{sent}"
     store.topics.create(topic, read_queues=1, write_queues=1)
     store.groups.commit("g", topic, {0: 0})
-    stub.send(b"1", topic=topic)
-    _, (message,) = receive(stub, topic)
-    assert code_of(ack(stub, topic, handle(message))) == "OK"
+    bodies = [b"%d" % count for count in range(sent)]
+    for body in bodies:
+        stub.send(body, topic=topic)
+    _, messages = receive(stub, topic)
+    assert code_of(ack(stub, topic, handle(messages[-1]))) == "OK"
     if by == "UpdateOffset":
         assert stub.code(by, group=GROUP, message_queue=queue(topic), offset=0) == "OK"
     else:
         with closing(Client(Connection(serving[1]))) as client:
             RemoteAdmin(client).groups.reset("g", topic, "earliest")
-    _, (again,) = receive(stub, topic, wait_s=5)
-    assert (again.body, again.system_properties.delivery_attempt) == (b"1", 1)
+    _, again = receive(stub, topic, wait_s=5)
+    attempts = [(one.body, one.system_properties.delivery_attempt) for one in again]
+    assert attempts == [(body, 1) for body in bodies]
 
 
 def test_a_pull_skips_a_body_that_does_not_inflate(store, stub):
