@@ -6,6 +6,7 @@ commit is repeated. Here, a repeated decision is rejected. A decision about a ha
 re-appended applies to its newest copy. Source: `EndTransactionProcessor`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyrocket.engine.writer import Writer
@@ -49,7 +50,7 @@ class EndTransactionProcessor:
             half = self._find(ref)
             if not from_check:
                 self._check_in_time(half)
-            self._end(writer, half, state, record)
+            self._end(writer, [half], state, record)
 
     def end_by_id(
         self,
@@ -61,28 +62,34 @@ class EndTransactionProcessor:
     ) -> None:
         """Commit or roll back the undecided half message with this id; UNKNOWN changes nothing.
 
+        If its send was repeated, this ends all its copies, and commits one of them.
+
         topic: Its topic, if the caller may decide only messages of one topic.
 
         Raises TransactionError with the code TRANSACTION_NOT_FOUND, or _TOPIC_GONE.
         """
         with self._bridge.exclusive(writer):
-            half = self._bridge.halves.of_transaction(transaction_id, group)
-            if half is None or topic not in ("", half.topic):
+            halves = self._bridge.halves.of_transaction(transaction_id, group)
+            if not halves or topic not in ("", halves[0].topic):
                 raise TransactionError(
                     f"no undecided message has the transaction id {transaction_id!r}.",
                     remedy="Nothing was changed.",
                     code="TRANSACTION_NOT_FOUND",
                 )
             if state is not LocalTransactionState.UNKNOWN:
-                self._end(writer, half, state, None)
+                self._end(writer, halves, state, None)
 
     def _end(
-        self, writer: Writer, half: HalfMessage, state: LocalTransactionState, record: Record | None
+        self,
+        writer: Writer,
+        halves: Sequence[HalfMessage],
+        state: LocalTransactionState,
+        record: Record | None,
     ) -> None:
         batches = []
         if state is LocalTransactionState.COMMIT:
-            batches.append(self._commit(writer, half, record))
-        ended = [half.queue_offset]
+            batches.append(self._commit(writer, halves[-1], record))
+        ended = [half.queue_offset for half in halves]
         self._bridge.append(writer, batches, ended, named=ended)
 
     def _commit(self, writer: Writer, half: HalfMessage, record: Record | None) -> EncodedBatch:
@@ -118,7 +125,7 @@ class EndTransactionProcessor:
         stored = self._stored(ref)
         undecided = halves.newest_copy(stored) if stored else None
         if undecided is None and stored is None:
-            undecided = halves.of_transaction(ref.transaction_id, ref.group)
+            undecided = next(iter(halves.of_transaction(ref.transaction_id, ref.group)), None)
         if undecided is not None:
             return undecided
         raise TransactionError(

@@ -94,11 +94,14 @@ class HalfMessages:
         """Return the newest undecided copy of a re-appended half message."""
         return self.find(self._newest.get(half.identity, -1))
 
-    def of_transaction(self, transaction_id: str, group: str) -> HalfMessage | None:
-        """Return the undecided half message of a transaction, if there is exactly one."""
-        halves = map(self.find, self._of_id.get(transaction_id, ()) if transaction_id else ())
-        matching = [half for half in halves if half is not None and half.group == group]
-        return matching[0] if len(matching) == 1 else None
+    def of_transaction(self, transaction_id: str, group: str) -> list[HalfMessage]:
+        """Return the undecided half messages of a transaction: several if its send was repeated.
+
+        If they differ, the id belongs to several transactions, and the result is empty.
+        """
+        ids = sorted(self._of_id.get(transaction_id, ())) if transaction_id else []
+        halves = [half for at in ids if (half := self.find(at)) and half.group == group]
+        return halves if len({(half.topic, half.content) for half in halves}) == 1 else []
 
     def is_named(self, queue_offset: int) -> bool:
         """Return whether an op message at or after the op cursor contains this offset."""

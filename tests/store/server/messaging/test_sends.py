@@ -200,6 +200,17 @@ def test_a_commit_or_rollback_can_be_repeated_but_not_changed(store, stub):
     assert len(stored(store, "repeated")) == 1
 
 
+@pytest.mark.parametrize(("resolution", "bodies"), [(COMMIT, [b"half"]), (ROLLBACK, [])])
+def test_a_transaction_whose_send_was_repeated_is_ended_once(store, stub, resolution, bodies):
+    topic, transaction_id = f"again-{resolution}", f"01{resolution:032X}"
+    for born in (1_700_000_000, 1_700_000_003):  # As the Python client repeats a send.
+        half(stub, topic, message_id=transaction_id, born_timestamp={"seconds": born})
+    for _ in range(2):
+        assert end(stub, topic, transaction_id, resolution) == "OK"
+    assert [one.body for one in stored(store, topic)] == bodies
+    assert not [one for one in store.transactions.pending() if one.topic == topic]
+
+
 def test_a_transaction_is_committed_only_with_its_own_topic(store, stub):
     transaction_id = half(stub, "owned")
     store.topics.create("other")
