@@ -275,26 +275,34 @@ class GroupMember:
         return [queue for queue in queues if queue in granted]
 
     async def _confirm_at(self, broker: str, was_member: bool, asked_s: float) -> None:
-        """Confirm the queues of a broker that has answered a heartbeat."""
+        """Confirm the queues of a broker that has answered a heartbeat; locks confirm themselves.
+
+        The broker may have removed this member to reset the group, which keeps its locks.
+        """
+        held = [pq for pq in self.held.values() if pq.queue.broker == broker]
         if not self._is_locking:
-            held = [pq for pq in self.held.values() if pq.queue.broker == broker]
             await self._confirm(held, asked_s, is_known=was_member)
+        elif not was_member:
+            await self._not_moved(held)
 
     async def _confirm(
         self, queues: Iterable[ProcessQueue], asked_s: float, *, is_known: bool
     ) -> None:
         """Keep queues that this member still holds, and drop those that another one had."""
-        moved = []
-        for held in queues:
-            if not is_known and self.membership.is_clustering:
-                committed = await self._transport.committed(self._config.group, held.queue)
-                if held.has_moved(committed):
-                    moved.append(held)
-                    continue
+        is_own = is_known or not self.membership.is_clustering
+        for held in queues if is_own else await self._not_moved(queues):
             held.confirmed_s = asked_s
+
+    async def _not_moved(self, queues: Iterable[ProcessQueue]) -> list[ProcessQueue]:
+        """Drop queues whose committed offsets were changed by others, and return the rest."""
+        same, moved = list[ProcessQueue](), list[ProcessQueue]()
+        for held in queues:
+            committed = await self._transport.committed(self._config.group, held.queue)
+            (moved if held.has_moved(committed) else same).append(held)
         if moved := [pq for pq in moved if self.held.get(pq.queue) is pq]:
             self.changes.set()
             await self._lose(moved, moved=True)
+        return same
 
     async def _brokers(self) -> set[str]:
         """Return the brokers of all subscribed topics; for a missing topic, all brokers."""
