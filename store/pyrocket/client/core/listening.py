@@ -13,6 +13,7 @@ from pyrocket.client.core.pulling import ListenerCall
 from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import ClientTransport
 from pyrocket.formats.properties import RETRY_TOPIC
+from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.values.message import MessageQueue, StoredMessage
 
 _log = logging.getLogger(__name__)
@@ -135,5 +136,5 @@ async def result_of(
 
 def with_original_topic(message: StoredMessage) -> StoredMessage:
     """Return a message of a retry topic with the topic that it was sent to, as in RocketMQ."""
-    original = message.properties.get(RETRY_TOPIC)
-    return replace(message, topic=original) if original else message
+    is_retry, original = message.topic.startswith(RETRY_PREFIX), message.properties.get(RETRY_TOPIC)
+    return replace(message, topic=original) if is_retry and original else message

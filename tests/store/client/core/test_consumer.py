@@ -145,6 +145,19 @@ async def test_a_message_is_a_dead_letter_after_all_attempts():
 
 
 @simulated
+async def test_a_dead_letter_has_the_topic_to_which_the_consumer_subscribed():
+    orders, topics = cluster(queues=1, messages=0), []
+
+    async def listen(queue, messages):
+        topics.extend(message.topic for message in messages)
+        return ConsumeResult.SUCCESS
+
+    orders.append(orders.queues["orders"][0], b"1", {"RETRY_TOPIC": "others"})
+    await consumed(consumer(orders, listen))
+    assert topics == ["orders"]
+
+
+@simulated
 async def test_a_message_that_cannot_be_sent_back_is_delivered_again_and_not_committed():
     orders = cluster(queues=1, messages=1)
     listener = Listener(ConsumeResult.RECONSUME_LATER, ConsumeResult.RECONSUME_LATER)
