@@ -20,6 +20,7 @@ broker runs all the time, three more things differ:
   connection. If a producer refuses a request nevertheless, it is asked about the same copy later.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from enum import Enum
 
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.engine.writer import Writer
-from pyrocket.errors import StoreLockedError
+from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError, StoreLockedError
 from pyrocket.formats.fastjson import parse_java_long
 from pyrocket.formats.half_message import HalfMessage
 from pyrocket.formats.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY
@@ -45,6 +46,7 @@ _RETRY_MS = 1000
 
 _HOUR_MS = 3_600_000
 _HALF_QUEUE = TopicConfig(HALF_TOPIC, 1, 1)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +200,7 @@ class TransactionCheckService:
     def _due(self, now_ms: int, *, renews: bool) -> tuple[Collection[str], int]:
         """Return the groups with due messages, and the time at which the next message is due."""
         policy, next_ms = self._bridge.policy, NEVER
+        self._owed &= {half.queue_offset for half in self._bridge.halves}
         groups = {target.group: False for target in self._targets()}
         for half in self._bridge.halves:
             if half.group not in groups:
@@ -305,10 +308,21 @@ class TransactionCheckService:
         copy_of = {at: first_copy + n for n, at in enumerate(sorted(plan.renewed))}
         self._owed.update(copy_of[half.queue_offset] for half in plan.asked)
         for at in [*plan.owed, *(copy_of[half.queue_offset] for half in plan.asked)]:
-            (message,) = self._bridge.reader.read(_HALF_QUEUE, 0, at, 1)
-            if not self._send(check_request(message)):
+            message = self._read(at)
+            if message is not None and not self._send(check_request(message)):
                 return
             self._owed.discard(at)
+
+    def _read(self, at: int) -> StoredMessage | None:
+        """Return a half message; None if it is damaged, so that it does not stop all checks.
+
+        If an original was damaged, there are fewer copies.
+        """
+        try:
+            return next(iter(self._bridge.reader.read(_HALF_QUEUE, 0, at, 1)), None)
+        except (OffsetOutOfRangeError, StoreDamagedError) as error:
+            _log.error("a half message cannot be checked: %s", error)
+            return None
 
     def _send(self, request: CheckRequest) -> bool:
         able = [target for target in self._targets() if target.group == request.half.group]

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 from pyrocket.disk import io
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import HALF_CURSOR, OP_CURSOR
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.formats.system_topics import HALF_TOPIC
@@ -20,7 +21,7 @@ from support.halves import (
     rounds,
 )
 from support.inner import inner
-from support.stores import message, words
+from support.stores import message, overwrite, words
 
 
 def test_a_round_sends_no_more_check_requests_than_the_producers_accept(store, one, clock):
@@ -179,6 +180,22 @@ def test_producers_with_one_connection_share_its_room(store, clock):
     held.transactions.run_checks()
     assert sum(len(one.asked) for one in both) == 3
     assert len(halves(store)) == 9, "a message about which no producer was asked has no copy"
+
+
+@pytest.mark.parametrize("before", [0, 84], ids=["body", "header"])
+def test_a_damaged_message_does_not_stop_the_checks_of_others(path, store, clock, before):
+    held, both = Held(store), [Asked(store, group) for group in ("pg", "qg")]
+    for one in both:
+        held.transactions.add(one)
+    held.transactions.send_half("pg", message(b"spoilt"))
+    (log,) = [*Layout(path).commit_log.iterdir()]
+    overwrite(log, b"?", log.read_bytes().index(b"spoilt") - before)
+    for one in both:
+        send_undecided(held, one.group)
+    for checks in range(1, 4):
+        clock.now += MINUTE
+        held.transactions.run_checks()
+        assert [checks_of(one.asked[-1][2]) for one in both] == [checks, checks]
 
 
 def test_a_refused_request_is_sent_later_without_a_second_copy(store, clock):
