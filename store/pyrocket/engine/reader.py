@@ -28,6 +28,7 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.record_crc import check_crcs
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.index.queues.consume_queue import ConsumeQueue, QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -409,15 +410,22 @@ def _messages(
 
 
 def read_undamaged(
-    reader: Reader, topic: str, queue_id: int, start: int, end: int, *, log_damaged: bool = False
+    reader: Reader,
+    topic: str,
+    queue_id: int,
+    start: int,
+    end: int,
+    *,
+    log_damaged: bool = False,
+    verify_crc: bool = False,
 ) -> Iterator[RecordSlice]:
     """Yield the readable messages of [start, end), a few MiB at a time.
 
     Damaged messages are skipped, so that they do not stop a service. With `log_damaged`, an error
-    is logged for each of them.
+    is logged for each of them. `verify_crc`: for bodies that say what is known of other messages.
     """
     while start < end:
-        piece = first_undamaged(reader, topic, queue_id, start, end)
+        piece = first_undamaged(reader, topic, queue_id, start, end, verify_crc=verify_crc)
         if piece is not None:
             yield piece
             start += len(piece.records)
@@ -428,11 +436,14 @@ def read_undamaged(
 
 
 def first_undamaged(
-    reader: Reader, topic: str, queue_id: int, start: int, end: int
+    reader: Reader, topic: str, queue_id: int, start: int, end: int, *, verify_crc: bool = False
 ) -> RecordSlice | None:
     """Return the first messages of [start, end); None if the first message cannot be read."""
     while start < end:
         with suppress(StoreDamagedError, OffsetOutOfRangeError):
-            return next(reader.records(topic, queue_id, start, end))
+            piece = next(reader.records(topic, queue_id, start, end))
+            if verify_crc:
+                check_crcs(piece.records)
+            return piece
         end = start + (end - start) // 2
     return None

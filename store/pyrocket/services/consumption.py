@@ -318,7 +318,8 @@ class Consumption:
 
         The messages of a skipped change are delivered again.
         """
-        for piece in read_undamaged(self._reader, POP_TOPIC, 0, start, end, log_damaged=True):
+        known = self._reader, POP_TOPIC, 0, start, end
+        for piece in read_undamaged(*known, log_damaged=True, verify_crc=True):
             records = piece.records
             born = records.field("born_timestamp").tolist()
             yield from (

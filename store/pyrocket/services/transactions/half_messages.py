@@ -133,7 +133,8 @@ class HalfMessages:
             self._find_discards_without_op()
 
     def _new(self, topic: str, start: int, end: int) -> Iterator[RecordFields]:
-        for piece in read_undamaged(self._reader, topic, 0, start, end, log_damaged=True):
+        known = self._reader, topic, 0, start, end
+        for piece in read_undamaged(*known, log_damaged=True, verify_crc=topic == OP_TOPIC):
             yield piece.records
 
     def add_half(self, half: HalfMessage) -> None:

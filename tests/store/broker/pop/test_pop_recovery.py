@@ -17,7 +17,7 @@ from pyrocket.store import consumption_of
 from support.dying import DeathError, DyingAt
 from support.inner import inner
 from support.pops import acked, at_once, attempts, bodies, handles, popped, sent
-from support.stores import SMALL, FakeClock
+from support.stores import SMALL, FakeClock, overwrite
 
 
 @pytest.fixture
@@ -55,6 +55,17 @@ def test_messages_in_flight_acks_and_handles_survive_a_restart(store, clock, res
     acked(later, again)
     later.snapshot()
     assert store.groups.committed("g", "t") == {0: 4}
+
+
+def test_a_damaged_change_acks_no_other_message(store, clock, caplog):
+    pop = popped(store)
+    sent(store, 3)
+    pop.ack("g", "t", handles(pop.receive("g", "t"))[1:2])
+    (log,) = Layout(store.path).commit_log.iterdir()
+    overwrite(log, b"2", log.read_bytes().rindex(b"[1]]") + 1)
+    clock.now += 60_000
+    assert attempts(popped(store).receive("g", "t")) == {b"0": 2, b"1": 2, b"2": 2}
+    assert f"of {POP_TOPIC} is damaged" in caplog.text
 
 
 def test_changes_after_a_snapshot_are_applied(store, clock):

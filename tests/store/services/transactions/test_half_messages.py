@@ -285,3 +285,13 @@ def test_recovery_restores_cursors(path, open_store):
     page.close()
     assert store.groups.committed("CID_RMQ_SYS_TRANS", HALF_TOPIC) == {0: 3}
     assert pending(store) == []
+
+
+def test_a_damaged_op_message_ends_no_other_transaction(path, store, one):
+    one.listener.state = UNKNOWN
+    sent = [one.send(message(b"%d" % n)) for n in range(3)]
+    store.transactions.end_by_id("pg", sent[1].transaction_id, ROLLBACK)
+    (log,) = log_files(path)
+    overwrite(log, b"2", log.read_bytes().rindex(b"RMQ_SYS_TRANS_OP_HALF_TOPIC") - 2)
+    pending = Held(store).transactions.pending()
+    assert [half.queue_offset for half in pending] == [0, 1, 2]
