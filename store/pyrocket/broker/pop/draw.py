@@ -150,7 +150,9 @@ class QueueDraw:
         if not has_new and not len(self._state.flight.visible_rows(self._request.now)):
             return
         self._draw_again()
-        if not self._room.is_full and self._new_room() > 0:
+        # In a FIFO group, earlier messages that were not examined may have the same key.
+        is_next = not (self._request.fifo and self.has_more)
+        if is_next and not self._room.is_full and self._new_room() > 0:
             self._draw_new()
 
     def _new_room(self) -> int:
@@ -209,8 +211,9 @@ class QueueDraw:
             self._acked.append(offset)
             return
         properties, attempts = decode_properties(record.properties), int(flight.attempt[row])
-        key = self._key(record, properties) if self._is_mixed else int(flight.key[row])
-        if self._is_mixed and key != self._wanted:  # The record of its delivery was lost.
+        # Without a key, the record of its delivery was lost.
+        key = int(flight.key[row]) or self._key(record, properties)
+        if (self._is_mixed and key != self._wanted) or key in self._blocked:
             self._rows.add(offset, attempts, delivered=False, key=key)
             return
         is_wanted = self._is_retry or self._request.where.matches(properties)
@@ -239,7 +242,10 @@ class QueueDraw:
         return properties.get(RETRY_TOPIC, self._request.topic) != self._request.topic
 
     def _key(self, record: Record, properties: dict[str, str]) -> int:
-        return key_of(origin_of(record, properties, self._request.group))
+        if self._is_mixed:
+            return key_of(origin_of(record, properties, self._request.group))
+        is_ordered = self._request.fifo and not self._is_retry and SHARDING_KEY in properties
+        return key_of(properties[SHARDING_KEY]) if is_ordered else 0
 
     def _read(self, offsets: list[int]) -> Iterator[tuple[int, Record | None]]:
         """Yield each offset with its message, or None if the message cannot be read."""
@@ -280,11 +286,8 @@ class QueueDraw:
         properties = decode_properties(record.properties)
         if self._is_foreign(properties):
             return
-        attempts, key = record.reconsume_times if self._is_retry else 0, 0
-        if self._is_mixed:
-            key = self._key(record, properties)
-        elif self._request.fifo and SHARDING_KEY in properties:
-            key = key_of(properties[SHARDING_KEY])
+        attempts = record.reconsume_times if self._is_retry else 0
+        key = self._key(record, properties)
         is_wanted = key == self._wanted or not self._is_mixed
         is_alive = attempts < self._request.limits.max_attempts
         delivered = is_wanted and is_alive and key not in self._blocked

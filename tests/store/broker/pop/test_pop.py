@@ -221,6 +221,18 @@ def test_a_receive_reads_only_the_bodies_that_it_delivers(store, monkeypatch):
     assert len(read) == 3
 
 
+def test_a_new_message_does_not_overtake_after_the_filter_has_changed(store, pop, clock):
+    store.groups.update("g", fifo=True)
+    for number in range(3):
+        sent(store, 1, first=number, sharding_key="A", tags="y" if number else "x")
+    pop.receive("g", "t", max_messages=2, invisible_ms=1000)
+    clock.now += 1000
+    one = {"max_messages": 1, "where": MessageFilter.parse(tags="y")}
+    received = pop.receive("g", "t", **one)
+    assert (bodies(received), received.has_more) == ([], True)
+    assert bodies(pop.receive("g", "t", **one)) == [b"1"]
+
+
 @pytest.mark.parametrize("fifo", [False, True])
 def test_a_body_that_does_not_inflate_does_not_block_other_messages(store, clock, fifo, caplog):
     pop = popped(store)

@@ -75,15 +75,15 @@ def test_a_rejected_append_changes_nothing(store):
     assert attempts(pop.receive("g", "t")) == {b"1": 1}
 
 
+def fails(records):
+    failed = Future()
+    failed.set_exception(StoreFailedError("fsync"))
+    return failed
+
+
 def test_a_failed_append_is_reported_and_its_messages_are_received_again(store, clock):
     pop = popped(store)
     sent(store, 3)
-
-    def fails(records):
-        failed = Future()
-        failed.set_exception(StoreFailedError("fsync"))
-        return failed
-
     works, pop._append = pop._append, fails
     received = pop.receive("g", "t", max_messages=2, invisible_ms=10_000)
     with pytest.raises(StoreFailedError):
@@ -93,6 +93,21 @@ def test_a_failed_append_is_reported_and_its_messages_are_received_again(store, 
     later = Pop(store, at_once(store))
     clock.now += 10_000
     assert {*attempts(later.receive("g", "t"))} >= {b"0", b"1"}
+
+
+def test_the_order_survives_a_failed_append_and_a_restart(store, clock):
+    pop = popped(store)
+    store.groups.update("g", fifo=True)
+    for number in range(3):
+        sent(store, 1, first=number, sharding_key="B" if number == 2 else "A")
+    works, pop._append = pop._append, fails
+    pop.receive("g", "t", max_messages=2, invisible_ms=1000)
+    pop._append = works
+    pop.receive("g", "t", max_messages=1, invisible_ms=1000)
+    later = Pop(store, at_once(store))
+    clock.now += 1000
+    received = [bodies(later.receive("g", "t", max_messages=1)) for _ in range(4)]
+    assert [found for found in received if found] == [[b"0"], [b"2"]]
 
 
 @pytest.fixture
