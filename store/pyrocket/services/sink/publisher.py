@@ -54,8 +54,11 @@ class Publisher:
             try:
                 files = self._open(staged, stack)
             except PyrocketError:
-                # Another run may have published the batch in the meantime and deleted the files.
-                if self._decisions().decide(record, policy).drop:
+                # Another run, or the same call before its repetition, may be publishing the batch,
+                # and has deleted files: only under the write lock is it known what became of it.
+                with self._writer.exclusive(even_if_full=True):
+                    is_there = self._decisions().decide(record, policy).drop
+                if is_there:
                     return self._drop(record, policy)
                 raise
             with self._writer.exclusive():

@@ -1,9 +1,12 @@
 """Many rows are staged in several files, which are deleted one by one as they are published."""
 
+from threading import Thread
+
 import pytest
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
 from pyrocket.errors import SinkError, StoreUnavailableError
+from pyrocket.services.sink.staged_file import StagedReader
 from support.sinks import numbered, publish, stage, staged_files
 from support.stores import batch, bodies, overwrite, words
 
@@ -48,6 +51,32 @@ def test_segment_is_deleted_after_it_was_appended(path, store, reader, monkeypat
     store.sink.publish(one, [staged])
     assert left == sorted(left, reverse=True)
     assert len(set(left)) > 5
+
+
+def test_a_publication_repeated_while_it_runs_is_dropped(store, reader, monkeypatch):
+    """A client repeats the call if its connection is lost; the broker still executes the first."""
+    one, results, drop = numbered(0), [], StagedReader._drop
+    staged = staged_in_pieces(reader, one)
+
+    def repeat():
+        try:
+            results.append(store.sink.publish(one, [staged]).dropped)
+        except SinkError as error:
+            results.append(error)
+
+    again = Thread(target=repeat)
+
+    def dropped(file, segment):
+        drop(file, segment)
+        if segment and again.ident is None:
+            again.start()
+            again.join(0.3)
+
+    monkeypatch.setattr(StagedReader, "_drop", dropped)
+    assert not store.sink.publish(one, [staged]).dropped
+    again.join()
+    assert results == [True]
+    assert bodies(store)[0] == ROWS
 
 
 @pytest.mark.parametrize("number", [1, 3, 5])
