@@ -7,7 +7,6 @@ Spark's local properties are the same for every write in a foreachBatch, so they
 
 from collections.abc import Iterable, Iterator
 from itertools import count, repeat
-from uuid import uuid4
 
 from pyrocket import SinkBatch
 from pyrocket.errors import SinkError
@@ -40,7 +39,7 @@ def batch_of_write(options: WriteOptions) -> SinkBatch:
     """Return the identity of a batch write: the one given by its options, or a random one."""
     transaction = options.transaction
     if transaction is None:
-        return SinkBatch(identity=str(uuid4()), target=options.topic, batch=0)
+        return SinkBatch.once(options.topic)
     return SinkBatch(identity=transaction.app_id, target=options.topic, batch=transaction.version)
 
 

@@ -228,7 +228,7 @@ class RemoteSink:
     def _append_once(
         self, batch: pa.RecordBatch, topic: str | None, first_queue: int | None, identity: str
     ) -> AppendResult:
-        named = SinkBatch(identity=identity, target="", batch=0)
+        named = SinkBatch.once(name=identity)
         with self.stage(named, partition=0, attempt=0) as stager:
             stager.append(batch, topic=topic, first_queue=first_queue)
             staged = stager.finish()

@@ -1,6 +1,7 @@
 """The types with which applications stage and publish batches."""
 
 import hashlib
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,9 @@ from pyrocket.errors import OptionError, SinkError
 from pyrocket.values.sink import FAIL, ON_DIFFERENCE, ON_GAP
 
 _MAX_BATCH = 2**63 - 1
+
+ONCE = "pyrocket-once:"
+"""Begins the identity of a batch that is repeated only if a reply is lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,11 @@ class SinkBatch:
                 remedy="Use a whole number of 0 or more that increases with each batch.",
                 code="SINK_NO_IDENTITY",
             )
+
+    @classmethod
+    def once(cls, target: str = "", name: str = "") -> "SinkBatch":
+        """Return a batch that is repeated only if a broker's reply is lost; soon forgotten."""
+        return cls(identity=f"{ONCE}{name or uuid.uuid4()}", target=target, batch=0)
 
     @property
     def key(self) -> str:

@@ -28,6 +28,7 @@ from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.publish_record import BEGIN, SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.services.sink.batch import ONCE
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ LONG_TAIL = 64
 
 FORGET_AFTER_MS = 400 * 24 * 3_600_000
 """Time after its last batch until a query is forgotten."""
+
+_FORGET_ONCE_AFTER_MS = 24 * 3_600_000
+"""The same for `SinkBatch.once`: every such batch is a query of its own."""
 
 _MAX_PAST_RUNS = 64
 _ATTEMPTS = 3
@@ -102,10 +106,14 @@ class _State:
         self.entries[record.key] = known.after(record) if known else _entry_of(record)
         self.next, self.last = self.next + 1, record.offset
 
-    def forget(self, oldest_ms: int) -> None:
-        """Forget the queries whose last batch is older than `oldest_ms`."""
-        kept = {key: entry for key, entry in self.entries.items() if entry.time_ms >= oldest_ms}
-        self.entries = kept
+    def forget(self, now_ms: int) -> None:
+        """Forget the queries whose last batch is too old to be repeated."""
+
+        def is_old(entry: LedgerEntry) -> bool:
+            is_once = entry.identity.startswith(ONCE)
+            return now_ms - entry.time_ms > (_FORGET_ONCE_AFTER_MS if is_once else FORGET_AFTER_MS)
+
+        self.entries = {key: entry for key, entry in self.entries.items() if not is_old(entry)}
 
 
 class SinkLedger:
@@ -139,7 +147,7 @@ class SinkLedger:
             self._save(state)
 
     def _save(self, state: _State) -> None:
-        state.forget(self._clock() - FORGET_AFTER_MS)
+        state.forget(self._clock())
         queries = {key: asdict(entry) for key, entry in sorted(state.entries.items())}
         content = {"next": state.next, "last": state.last, "queries": queries}
         replace_file(self._path, encode_own(self._path, content), self._scratch)

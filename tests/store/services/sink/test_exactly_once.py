@@ -140,6 +140,21 @@ def test_a_query_is_forgotten_after_more_than_a_year(path, store, clock):
     assert store.sink.last("other", "t") == 0
 
 
+def test_a_batch_that_is_never_repeated_later_is_forgotten_after_a_day(path, store, clock):
+    """Over an endpoint, each batch write without txnAppId is such a batch."""
+    for _ in range(LONG_TAIL):
+        once = SinkBatch.once("t")
+        staged = stage_tasks(store, once, ROWS[:1])
+        assert not store.sink.publish(once, staged).dropped
+        assert store.sink.publish(once, staged).dropped
+    clock.now += DAY_MS + 1
+    for number in range(LONG_TAIL):
+        publish(store, number, ROWS[:1])
+    content = (path / "pyrocket" / "sink.json").read_text()
+    assert content.count("identity") == 1
+    assert store.sink.last(QUERY, "t") == LONG_TAIL - 1
+
+
 def test_a_ledger_read_before_records_were_deleted_still_includes_them(path, store, reader):
     publish(store, 0, ROWS)
     assert reader.sink.last(QUERY, "t") == 0
