@@ -6,18 +6,22 @@ message has that key. It is therefore sent once, unless two attempts of one task
 time.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyrocket import LookupRequest, StoreConfig
+from pyrocket import LookupRequest, MessageLocations, ScanTally, StoreConfig
 
 from pyspark_pyrocket.json.decode import BadRecord, OnBad
 from pyspark_pyrocket.options.option import conflict
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.selection import MESSAGES
-from pyspark_pyrocket.transport.interface import BrokerTarget, Target
+from pyspark_pyrocket.transport.interface import BrokerSource, BrokerTarget, Target
 
 _REASON_CHARACTERS = 500
+
+KeysAt = Callable[[BrokerSource, MessageLocations, ScanTally], Iterator[pa.RecordBatch]]
+"""Reads the column `keysText` of messages."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,12 @@ class BadRecords:
 
     target: BrokerTarget
     topic: str
+    keys_at: KeysAt
 
     def send(self, records: list[BadRecord]) -> None:
         """Durably append the records that have not been sent yet."""
-        some_are_there = self._is_there(records)
-        missing = [
-            record for record in records if not (some_are_there and self._is_there([record]))
-        ]
+        sent = self._sent(records)
+        missing = [record for record in records if key_of(record) not in sent]
         if not missing:
             return
         sink = self.target.open_sink(config=StoreConfig(flush="manual"))
@@ -43,15 +46,18 @@ class BadRecords:
         finally:
             sink.close(clean=False)
 
-    def _is_there(self, records: list[BadRecord]) -> bool:
-        """Return whether any of these records has been sent before."""
+    def _sent(self, records: list[BadRecord]) -> set[str]:
+        """Return the keys of those records that have been sent before."""
+        source = self.target.open_source()
         request = LookupRequest(topics=(self.topic,), keys=tuple(map(key_of, records)))
-        return len(self.target.open_source().locate(request)) > 0
+        located = source.locate(request).locations
+        found = (batch for each in located for batch in self.keys_at(source, each, ScanTally()))
+        return {key for batch in found for key in batch["keysText"].to_pylist()}
 
 
-def sender(target: BrokerTarget, topic: str) -> OnBad | None:
+def sender(target: BrokerTarget, topic: str, keys_at: KeysAt) -> OnBad | None:
     """Return the function that sends a task's bad records; None without `badRecordsTopic`."""
-    return BadRecords(target, topic).send if topic else None
+    return BadRecords(target, topic, keys_at).send if topic else None
 
 
 def prepare_bad_records(target: Target, options: ReadOptions) -> None:

@@ -113,7 +113,9 @@ def read_partition(
     if not isinstance(partition, ReadPartition):
         return iter(())
     batches = rows_of(partition, projection.scan, options)
-    return projection.apply_all(batches, sender(partition.target, options.payload.bad_topic))
+    keys_at = Columns(("keysText",)).of_locations
+    on_bad = sender(partition.target, options.payload.bad_topic, keys_at)
+    return projection.apply_all(batches, on_bad)
 
 
 def rows_of(

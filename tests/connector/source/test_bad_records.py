@@ -6,7 +6,10 @@ from pyspark_pyrocket.json.decode import BadRecord
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.source.bad_records import BadRecords, prepare_bad_records, sender
+from pyspark_pyrocket.source.task import Columns
 from pyspark_pyrocket.transport.path import PathTarget, forget
+
+KEYS_AT = Columns(("keysText",)).of_locations
 
 
 def records(*offsets, reason="r"):
@@ -23,7 +26,7 @@ def bad(box):
     """Bad records with an existing topic."""
     box.create(queues=1)
     prepare_bad_records(PathTarget(box.path), options(box))
-    sink = BadRecords(PathTarget(box.path).open_source().target, "bad")
+    sink = BadRecords(PathTarget(box.path).open_source().target, "bad", KEYS_AT)
     box.topic = "bad"
     yield sink
     forget(box.path)
@@ -45,14 +48,27 @@ def test_an_existing_bad_record_is_not_sent_again(box, bad):
     assert box.bodies() == [b"body 1", b"body 2", b"body 3"]
 
 
+def test_bad_records_that_are_read_again_are_looked_up_together(box, bad, monkeypatch):
+    """A look-up of each would take minutes for a topic with a hundred thousand of them."""
+    bad.send(records(1, 2, 3))
+    source = PathTarget(box.path).open_source()
+    look_ups, locate = [], type(source).locate
+    monkeypatch.setattr(
+        type(source), "locate", lambda *given: look_ups.append(given) or locate(*given)
+    )
+    bad.send(records(1, 2, 3, 4))
+    assert len(look_ups) == 1
+    assert box.bodies() == [b"body %d" % at for at in (1, 2, 3, 4)]
+
+
 def test_a_task_that_finds_another_store_sends_no_bad_records(box, bad):
     with pytest.raises(StoreNotSharedError):
-        BadRecords(PathTarget(box.path, "another"), "bad").send(records(1))
+        BadRecords(PathTarget(box.path, "another"), "bad", KEYS_AT).send(records(1))
     assert box.rows() == 0
 
 
 def test_without_the_option_no_bad_records_are_sent():
-    assert sender(PathTarget("/s", "uuid"), "") is None
+    assert sender(PathTarget("/s", "uuid"), "", KEYS_AT) is None
 
 
 @pytest.mark.parametrize("more", [{}, {"subscribe": "a,t"}])
