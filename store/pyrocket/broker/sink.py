@@ -87,11 +87,9 @@ class StoreSink:
         for part in staged:
             if part.name:
                 _check_folder(batch, part)
-                self._store.sink.uploads.check(part.name, part.file_bytes, part.checksum)
         create = create and self._store.config.auto_create_topics
-        return self._store.sink.publish(
-            batch, staged, on_difference=on_difference, on_gap=on_gap, create_topics=create
-        )
+        how = {"on_difference": on_difference, "on_gap": on_gap}
+        return self._store.sink.publish(batch, staged, **how, create_topics=create, uploaded=True)
 
     def discard(self, staged: Sequence[Staged]) -> None:
         _check_names(staged)

@@ -5,6 +5,7 @@ import os
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -253,6 +254,15 @@ def test_a_forged_index_inside_a_message_is_rejected(store, sink):
         sink.publish(BATCH, [replace(part, file_bytes=length, checksum=checksum)])
     assert caught.value.code == "STAGED_BROKEN"
     assert "differs from the completed upload" in caught.value.message
+
+
+def test_files_that_a_repeated_call_finds_half_deleted_are_no_error(store, sink, monkeypatch):
+    """The first call has published the batch, and deletes its files while the second one starts."""
+    part, path = staged(sink), Path.exists
+    sink.publish(BATCH, [part])
+    monkeypatch.setattr(Path, "exists", lambda file: file.name in part.name or path(file))
+    assert sink.publish(BATCH, [part]).dropped
+    assert bodies(store) == [*range(100)]
 
 
 def test_publishing_rejects_files_that_other_queries_staged(store, sink):

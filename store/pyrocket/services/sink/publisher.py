@@ -33,14 +33,15 @@ class Publisher:
         decisions: Callable[[], Decisions],
         *,
         create_topics: bool,
+        check: Callable[[Staged], None] = lambda staged: None,
     ) -> None:
         """Without `create_topics`, a missing topic is an error. Raises StoreReadOnlyError.
 
-        `decisions` is called for a batch with an identity.
+        `decisions` is called for a batch with an identity, `check` before a file is opened.
         """
         self._writer, self._clock = engine.writer, engine.clock
         self._area, self._ledger, self._decisions = area, ledger, decisions
-        self._topics = _BatchTopics(engine, create=create_topics)
+        self._topics, self._check = _BatchTopics(engine, create=create_topics), check
 
     def publish(
         self, batch: SinkBatch, staged: Sequence[Staged], policy: PublishPolicy
@@ -113,6 +114,7 @@ class Publisher:
         for part in staged:
             if part.store != self._writer.identity.store_id:
                 raise _not_shared(f"rows were staged for the store {part.store}, not for this one")
+            self._check(part)
             try:
                 path = self._area.path(part.name)
                 file = StagedReader(path, part.file_bytes, part.checksum)

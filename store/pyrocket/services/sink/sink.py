@@ -55,12 +55,14 @@ class Sink:
         on_difference: str = FAIL,
         on_gap: str = FAIL,
         create_topics: bool | None = None,
+        uploaded: bool = False,
     ) -> Published:
         """Publish all rows together, durably, unless the batch was published before.
 
         The rows keep the order of `staged`. A batch without rows is recorded without an append, and
         also works on a read-only store. `on_difference`, `on_gap`: see `PublishPolicy`.
         `create_topics`: whether missing topics are created; the default is the store's setting.
+        `uploaded`: whether clients of a broker have staged the rows, so that they are checked.
 
         Raises SinkError (SINK_FENCED, SINK_BATCH_BEHIND, SINK_BATCH_DIFFERS, SINK_BATCH_GAP,
         SINK_STORE_CHANGED, TOPIC_CHANGED, STAGED_BROKEN), OptionError, TopicNotFoundError,
@@ -72,7 +74,8 @@ class Sink:
         policy = PublishPolicy(on_difference=on_difference, on_gap=on_gap)
         with_rows = [part for part in staged if part.rows]
         if with_rows:
-            published = self._publisher(create_topics).publish(batch, with_rows, policy)
+            publisher = self._publisher(create_topics, uploaded=uploaded)
+            published = publisher.publish(batch, with_rows, policy)
             self._tidy_up(with_rows)
         else:
             published = self._publish_empty(batch, policy)
@@ -133,12 +136,12 @@ class Sink:
         )
         hooks.before_clean_shutdown.append(self._empty.sync)
 
-    def _publisher(self, create_topics: bool | None = None) -> Publisher:
+    def _publisher(self, create_topics: bool | None = None, *, uploaded: bool = False) -> Publisher:
         if create_topics is None:
             create_topics = self._engine.config.auto_create_topics
-        return Publisher(
-            self._engine, self._area, self._ledger, self._decisions, create_topics=create_topics
-        )
+        parts = self._engine, self._area, self._ledger, self._decisions
+        more = {"check": self.uploads.check} if uploaded else {}
+        return Publisher(*parts, create_topics=create_topics, **more)
 
     def _tidy_up(self, staged: Sequence[Staged]) -> None:
         """Recycle the published files, and delete the files of failed attempts and the folder.

@@ -24,6 +24,7 @@ from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.staged_block import BlockIndex
 from pyrocket.services.sink.staged_file import StagedFileWriter
 from pyrocket.services.sink.staging import StagingArea, check_staged_name, failing_whole
+from pyrocket.values.sink import Staged
 
 _JOURNAL = ".uploaded"
 _MAX_KNOWN = 1000
@@ -99,19 +100,20 @@ class Uploads:
             self._area.set_time(name, self._clock())
         return end
 
-    def check(self, name: str, length: int, checksum: int) -> None:
-        """Raise SinkError (STAGED_BROKEN) unless `finish` returns this length and checksum.
+    def check(self, staged: Staged) -> None:
+        """Raise SinkError (STAGED_BROKEN) unless `finish` returns the same length and checksum.
 
         This detects messages crafted to contain the index of other records. A missing file is
         reported by the publisher instead.
         """
+        name = staged.name
         with failing_whole(self._area.root):
             if not self._area.path(name).exists():
                 return
             with self._lock(name):
                 blocks = len(self._journal(name).blocks)
             end = self._finish(name, blocks)
-        if end != (length, checksum):
+        if end != (staged.file_bytes, staged.checksum):
             raise SinkError(
                 f"the staged file {name} differs from the completed upload.",
                 remedy="Run the write again: nothing of it has been published.",
