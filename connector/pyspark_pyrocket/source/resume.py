@@ -90,7 +90,13 @@ def resume(
     moved = bool(changes.restored)
     for queue, limits in bounds.items():
         begin[queue] = start.offsets.get(queue, limits.minimum)
-        if queue not in start.offsets or (queue.topic, queue.broker) in continued:
+        is_new = queue not in start.offsets
+        if is_new and limits.minimum and queue.topic in start.offsets.topics:
+            losses.warn_once(
+                f"{queue} was added, and starts at {limits.minimum}: messages that the query has"
+                " not read may have been deleted"
+            )
+        if is_new or (queue.topic, queue.broker) in continued:
             continue
         gap = changes.gap(queue, begin[queue], limits)
         if gap is not None:

@@ -7,6 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pyrocket import DefaultSource
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.transport.path import forget
+from support.stores import SMALL, set_disk_usage
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -36,3 +37,24 @@ def test_ignoring_latest_in_a_restarted_query_is_logged(box, start, caplog):
         f"resuming from the checkpoint on t in {box.path}; the configured start (latest) is "
         "ignored: 3 messages will be read, at most 256 MiB"
     )
+
+
+def test_a_queue_that_was_added_and_lost_messages_is_logged(box, start, caplog, monkeypatch):
+    """The query has read none of its messages, so that their number is not known."""
+    set_disk_usage(monkeypatch, 100)
+    box.recreate(SMALL)
+    box.create(queues=1).send("a", queue=0)
+    stopped = json.loads(json.dumps(start(startingOffsets="earliest").initialOffset()))
+    box.grow(queues=2)
+    box.send(*(str(number) + 200 * "." for number in range(60)), queue=1)
+    start().latestOffset(stopped, ReadAllAvailable())
+    assert not [line for line in caplog.messages if "was added" in line]
+    with box.store() as store:
+        store.clean(hours=0)
+        minimum = store.min_offset("t", 1)
+    forget(box.path)
+    again = start(onDataLoss="skip")
+    again.latestOffset(again.latestOffset(stopped, ReadAllAvailable()), ReadAllAvailable())
+    (line,) = [line for line in caplog.messages if "was added" in line]
+    assert minimum > 0
+    assert f"starts at {minimum}: messages" in line
