@@ -165,3 +165,16 @@ def test_the_error_of_an_old_pyspark_names_the_required_version(blocked):
         "except Exception as error:\n    print(error)"
     )
     assert "4.2" in run_python(code)
+
+
+@pytest.mark.parametrize("words", ["topic list", "message show t", "group list", "broker status"])
+def test_commands_on_a_directory_need_neither_grpc_nor_protobuf(tmp_path, words):
+    with Store.open(tmp_path / "store", create=True) as store:
+        store.append(Message(topic="t", body=b"1"))
+    command = [*words.split(), "--path", str(tmp_path / "store")]
+    code = BLOCKER.format(blocked=["google", "grpc"]) + (
+        "from pyrocket.tools.cli import main\n"
+        f"try:\n    main({command!r})\n"
+        "except SystemExit as ended:\n    print(ended.code)"
+    )
+    assert run_python(code).splitlines()[-1] == ("1" if words == "broker status" else "0")

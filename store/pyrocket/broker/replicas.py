@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from pyrocket.broker.confirmations import Confirmations
 from pyrocket.disk.io import read_or_none
 from pyrocket.disk.layout import Layout
@@ -25,8 +23,6 @@ from pyrocket.metadata.role import RoleFile, check_terms
 from pyrocket.store import Store, reader_of, writer_of
 from pyrocket.values.message import LogMark
 from pyrocket.values.source import ReplicaState
-from pyrocket.wire.descriptors import message_class
-from pyrocket.wire.messages import fill
 
 IDENTITY = "pyrocket/store.json"
 _BLOCK_BYTES = 4 << 20
@@ -41,12 +37,19 @@ _CRC_BYTES = 4
 
 def encode_block(**fields: object) -> bytes:
     """Return a block with these fields of a `ReplicaBlock`."""
+    from pyrocket.wire.descriptors import message_class
+    from pyrocket.wire.messages import fill
+
     data: bytes = fill(message_class("pyrocket.v1.ReplicaBlock")(), fields).SerializeToString()
     return crc32(data).to_bytes(_CRC_BYTES, "big") + data
 
 
 def decode_block(block: bytes) -> Any:
     """Return a block as a `ReplicaBlock`. Raises InvalidInputError (REPLICA_BLOCK)."""
+    from google.protobuf.message import DecodeError
+
+    from pyrocket.wire.descriptors import message_class
+
     data = memoryview(block)[_CRC_BYTES:]
     with suppress(DecodeError):
         if block[:_CRC_BYTES] == crc32(data).to_bytes(_CRC_BYTES, "big"):
