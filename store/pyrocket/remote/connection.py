@@ -241,7 +241,7 @@ def unreachable(
         )
     return TransportError(
         f"The broker {place} did not answer {call}: {error.code().name}, {error.details()}.",
-        remedy=f"{remedy}: `pyrocket doctor --endpoint`.",
+        remedy=f"{remedy}. `pyrocket doctor --endpoint` checks each step.",
         repeat_is_safe=repeat_is_safe,
     )
 

@@ -61,7 +61,7 @@ def shown(seconds: float) -> str:
 
 
 _PROBE_S = 5
-_DOCTOR = "`pyrocket doctor --endpoint`"
+_SEE = "`pyrocket doctor --endpoint` checks each step."
 
 
 def tls_mismatch(error: Any, place: str, address: str) -> TransportError | None:
@@ -75,15 +75,13 @@ def tls_mismatch(error: Any, place: str, address: str) -> TransportError | None:
     if "wrong_version_number" in details.lower():
         return TransportError(
             f"The broker {place} does not use TLS, but the client does.",
-            remedy="Remove `endpoint.tls` (in commands: --tls), or start the broker with"
-            f" --tls-certificate: {_DOCTOR}.",
+            remedy=f"Remove `endpoint.tls`, or start the broker with --tls-certificate. {_SEE}",
             repeat_is_safe=True,
         )
     if "Socket closed" in details and _speaks_tls(address):
         return TransportError(
             f"The broker {place} uses TLS, but the client does not.",
-            remedy="Set `endpoint.tls` and `endpoint.ca` (in commands: --tls and --ca):"
-            f" {_DOCTOR}.",
+            remedy=f"Set `endpoint.tls` and `endpoint.ca`. {_SEE}",
             repeat_is_safe=True,
         )
     return None

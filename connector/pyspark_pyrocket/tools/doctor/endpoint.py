@@ -100,8 +100,9 @@ def _calls(address: str, credentials: Credentials) -> Iterator[Check]:
         remedy = "Use --tls if the broker has a certificate." if not credentials.tls else ""
         yield fail(f"{address}: calls", error.message, remedy or "See the broker's log.")
     else:
-        user = f"the user {credentials.access_key}" if credentials.access_key else "no user"
-        yield ok(f"{address}: credentials", f"{user} is accepted")
+        key = credentials.access_key
+        accepted = f"the user {key} is accepted" if key else "the broker needs none"
+        yield ok(f"{address}: credentials", accepted)
         yield _store(address, hello)
         yield _clock(address, hello.now_ms)
         yield _rights(address, len(topics))

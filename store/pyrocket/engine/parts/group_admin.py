@@ -64,10 +64,10 @@ class Groups:
         known = self.all()
         if group in known:
             return known[group]
-        near = get_close_matches(group, known, 1)
+        near, names = get_close_matches(group, known, 1), ", ".join(map(repr, known))
         raise GroupNotFoundError(
             f"there is no consumer group {group!r}.",
-            remedy=f"Did you mean {near[0]!r}?" if near else f"Groups: {list(known) or 'none'}.",
+            remedy=f"Did you mean {near[0]!r}?" if near else f"Groups: {names or 'none'}.",
         )
 
     def topics(self, group: str) -> list[str]:

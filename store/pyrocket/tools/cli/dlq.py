@@ -106,6 +106,8 @@ def resend(
         show_rows(("topic", "dead letter", "would be sent" if dry_run else "sent as"), rows)
         if skipped:
             click.echo(f"Skipped, because already resent: {skipped}. --again sends them.", err=True)
+        elif not rows:
+            click.echo(f"{name} has no dead letters.", err=True)
     return OK if letters else FOUND
 
 

@@ -34,7 +34,7 @@ _MAX_SIZE = 2**63 - 1
 
 _Progress = Callable[[int, int, str], None]
 
-directory = click.argument("directory", type=click.Path())
+directory = click.argument("directory", type=click.Path(readable=False))
 
 
 def _refuse_endpoint(ctx: click.Context, _: click.Parameter, given: str | None) -> None:

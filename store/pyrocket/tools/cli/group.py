@@ -353,6 +353,8 @@ def show_offsets(name: str, topic: str, place: GivenPlace, as_json: bool) -> int
             for row in lags
         ]
         show_rows(columns, rows)
+        if not lags:
+            click.echo(f"{name} has no offsets in {topic or 'any topic'}.", err=True)
     return OK if lags else FOUND
 
 

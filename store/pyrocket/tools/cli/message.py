@@ -291,7 +291,7 @@ def send(
     if delay is not None:
         fields["deliver_at_ms"] = target.now_ms() + delay
     bodies = _bodies(body, file)
-    messages = (_message(body, number, key_separator, fields) for number, body in enumerate(bodies))
+    messages = (_message(body, key_separator, fields) for body in bodies)
     sent = target.messages.send(messages, create_topic=create_topic)
     with closing(sent), advising({} if target.place.namesrv else _REMEDIES):
         results = _counted(sent, is_stream=is_stream)
@@ -303,16 +303,14 @@ def send(
     return OK
 
 
-def _message(
-    body: bytes, number: int, key_separator: str | None, fields: Mapping[str, Any]
-) -> Message:
+def _message(body: bytes, key_separator: str | None, fields: Mapping[str, Any]) -> Message:
     """Return one message; with a separator, its key is the part of the line before it."""
     if key_separator is None:
         return Message(body=body, **fields)
     key, separator, body = body.partition(key_separator.encode(errors="surrogateescape"))
     if not separator:
         raise MessageError(
-            f"line {number + 1} does not contain {key_separator!r}. All lines before it were sent.",
+            f"the line does not contain {key_separator!r}.",
             remedy="Write the key, the separator and the body on each line.",
             code="CLI_KEY_MISSING",
         )

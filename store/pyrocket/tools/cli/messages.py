@@ -66,7 +66,7 @@ class Messages:
         with open_session(self._place) as store:
             ranges = store.ranges(topic, queue_id)
             if offset is not None:
-                ranges = [_from(has, offset) for has in ranges]
+                ranges = [starting_at(has, offset) for has in ranges]
             elif from_ms is not None:
                 starts = store.source.offsets_at({has.queue: from_ms for has in ranges})
                 ranges = [replace(has, start=starts[has.queue]) for has in ranges]
@@ -165,7 +165,8 @@ def _starting(has: QueueRange, offset: int) -> QueueRange:
     return replace(has, start=min(max(offset, has.start), has.end))
 
 
-def _from(has: QueueRange, offset: int) -> QueueRange:
+def starting_at(has: QueueRange, offset: int) -> QueueRange:
+    """Return the part of a queue from an offset. Raises OffsetOutOfRangeError."""
     if not has.start <= offset <= has.end:
         raise OffsetOutOfRangeError(
             f"{has.queue} begins at {has.start} and ends at {has.end}, so {offset} is invalid.",

@@ -121,7 +121,7 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
 def time_ms(text: str, now_ms: Callable[[], int]) -> int:
     """Parse a time to epoch milliseconds: `-1h` before now, ISO-8601, or epoch milliseconds.
 
-    A time without a zone is local. `now_ms` is called only for a time before now.
+    A time without a zone is in UTC. `now_ms` is called only for a time before now.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -129,7 +129,8 @@ def time_ms(text: str, now_ms: Callable[[], int]) -> int:
     if ago is not None:
         return now_ms() - ago
     try:
-        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise OptionError(
             f"{text!r} is not a time.",

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyrocket.tools.cli.messages import Messages
+from pyrocket.tools.cli.messages import Messages, starting_at
 from pyrocket.tools.session import Place, Session, open_session, open_sessions
 from pyrocket.tools.summaries import (
     QueueLag,
@@ -145,6 +146,8 @@ class AdminTarget:
             ranges = store.ranges(topic)
             before = _by_queue_id(store.source.committed(group, [topic]))
             if isinstance(to, Mapping):
+                for queue_id, offset in to.items():
+                    starting_at(replace(store.ranges(topic, queue_id)[0], start=0), offset)
                 return before, dict(to)
             if isinstance(to, AtTime):
                 wanted = {has.queue: to.ms for has in ranges}

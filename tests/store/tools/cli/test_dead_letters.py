@@ -57,6 +57,12 @@ def test_a_second_resend_of_all_letters_sends_nothing(document, where):
     assert run("dlq", "list", "billing", *where).stdout.startswith("resent topic=t id=")
 
 
+def test_a_resend_without_letters_says_so(document, where):
+    run("dlq", "purge", "billing", "--yes", *where)
+    done = run("dlq", "resend", "billing", "--all", *where)
+    assert (done.exit_code, done.stderr) == (1, "billing has no dead letters.\n")
+
+
 def test_again_repeats_a_resend(document):
     document("dlq", "resend", "billing", "--all")
     assert len(document("dlq", "resend", "billing", "--all", "--again")["messages"]) == 2

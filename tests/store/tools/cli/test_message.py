@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from pyrocket import Message, Store
+from pyrocket.tools.cli.show import time_ms
 from support.commands import document_on, run, run_on
 from support.stores import SMALL, snapshot
 
@@ -173,3 +175,14 @@ def test_characters_that_the_output_cannot_encode_are_escaped(path):
         shown, errors = showing.stdout.read(), showing.stderr.read()
     assert (showing.returncode, errors) == (0, b"")
     assert shown.endswith(b"  \\u6771\xe4\n")
+
+
+def test_times_without_a_zone_are_in_utc_as_they_are_shown(path, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert time_ms("2026-01-31 12:00", int) == time_ms("2026-01-31T12:00:00Z", int)
+        assert time_ms("2026-01-31T12:00:00+01:00", int) == 1769857200_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()

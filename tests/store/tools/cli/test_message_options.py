@@ -117,7 +117,8 @@ def test_each_line_can_have_a_key(where, lines):
         "k-2=",
     ]
     done = run("message", "send", "t", "--key-separator", ":", *where, answer=b"k-3:c\nd\n")
-    assert (done.exit_code, "line 2 does not contain ':'" in done.stderr) == (2, True)
+    wrong = "line 2: the line does not contain ':'. All lines before it were sent.\n"
+    assert (done.exit_code, wrong in done.stderr) == (2, True)
     assert "CLI_KEY_MISSING" in done.stderr
     assert lines("message", "tail", "t", "--count", 1, *BODY) == ["c"]
     for wrong in (["x"], ["--key", "k"]):

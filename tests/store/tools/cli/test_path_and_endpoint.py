@@ -337,6 +337,8 @@ def test_the_settings_of_a_group_are_changed_and_shown(cli, document):
         ("group reset billing t --to soon", "CLI_TIME"),
         ("group reset billing t --offset 0", "USAGE"),
         ("group reset billing t --offset 0=99", "OFFSET_OUT_OF_RANGE"),
+        ("group reset billing t --offset 0=99 --dry-run", "OFFSET_OUT_OF_RANGE"),
+        ("group reset billing t --offset 9=0 --dry-run", "QUEUE_NOT_FOUND"),
         ("group reset billing tt --to latest", "TOPIC_NOT_FOUND"),
         ("broker status --path /none", "STORE_NOT_FOUND"),
     ],

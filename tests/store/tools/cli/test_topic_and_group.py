@@ -87,3 +87,13 @@ def test_the_numbers_of_a_group_are_not_negative(path, option):
     assert document_on(path, "group", "alter", "billing", option, -1, status=2)["error"]
     shown = document_on(path, "group", "alter", "billing", option, 1)
     assert 1 in shown.values()
+
+
+def test_offsets_that_do_not_exist_are_reported(path):
+    done = run_on(path, "offset", "show", "billing", "tt")
+    assert (done.exit_code, done.stderr) == (1, "billing has no offsets in tt.\n")
+
+
+def test_a_group_that_is_not_similar_to_any_is_reported_with_all_groups(path):
+    error = document_on(path, "group", "show", "xyz", status=2)["error"]
+    assert error["remedy"] == "Groups: 'billing', 'idle'."
