@@ -123,6 +123,7 @@ class Endpoint:
         "With `endpoint.tls`: the name that the certificates of the servers must have, if it is "
         "not the host of their addresses. Brokers of RocketMQ register IP addresses.",
         default="the host of the address",
+        targets=SERVERS,
     ).field()
     access_key: str = Option(
         "accessKey",
