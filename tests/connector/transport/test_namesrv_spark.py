@@ -150,3 +150,25 @@ def test_a_row_that_is_written_again_by_a_replay_is_dropped_by_its_id(cluster, s
     query = once.writeStream.format("memory").queryName("once").outputMode("append")
     query.trigger(availableNow=True).start().awaitTermination()
     assert sorted(row.body for row in spark.table("once").select("body").collect()) == bodies
+
+
+def test_a_query_moves_from_our_store_to_a_cluster_and_back(cluster, spark, tmp_path, box):
+    """The procedure of CLUSTER.md."""
+
+    def run(source, name):
+        """Read all new messages with the checkpoint of this name; return all that it has read."""
+        rows = spark.readStream.format("pyrocket").schema("body STRING").options(**source).load()
+        output, checkpoint = str(tmp_path / name / "rows"), str(tmp_path / name / "checkpoint")
+        query = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        query.trigger(availableNow=True).start(output).awaitTermination()
+        return sorted(row.body for row in spark.read.parquet(output).collect())
+
+    ours = {**box.options, "startingOffsets": "earliest"}
+    box.create(queues=1).send("1", "2", queue=0)
+    assert run(ours, "first") == ["1", "2"]
+    cluster.send(A, "3", "4")
+    with pytest.raises(StreamingQueryException, match="STORE_CHANGED"):
+        run(cluster.options(), "first")
+    assert run(cluster.options(), "second") == ["3", "4"]
+    box.send("5", queue=0)
+    assert run(ours, "first") == ["1", "2", "5"]

@@ -160,6 +160,8 @@ def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
 
 
 _FLAGS = {
+    "path": "--path",
+    "endpoint": "--endpoint",
     "endpoint.ca": "--ca",
     "endpoint.tls": "--tls",
     "endpoint.serverName": "--server-name",

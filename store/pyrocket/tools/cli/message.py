@@ -165,10 +165,10 @@ def consume(
     they receive the same messages. Exits with 1 if there are none.
     """
     target = place.target()
-    messages, after = target.messages.unconsumed(group, topic, count, where)
-    _show(messages, shown_as, as_json=as_json)
-    if after:
-        with open_session(target.place, write=True) as store:
+    with open_session(target.place, write=True) as store:
+        messages, after = target.messages.unconsumed(group, topic, count, where)
+        _show(messages, shown_as, as_json=as_json)
+        if after:
             store.source.commit(group, after)
     return OK if messages else FOUND
 
