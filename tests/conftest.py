@@ -38,6 +38,12 @@ hypothesis.settings.load_profile("explore" if os.environ.get("PYROCKET_EXPLORE")
 SPARK_WORKERS = 2
 """How many workers start a Spark session, which takes much CPU time to load its code."""
 
+ONCE_MORE = pytest.mark.flaky(reruns=1, only_rerun=["Python worker (failed )?to connect back"])
+"""A Python process that Spark starts must connect back within ten seconds. On a busy machine it may
+not; a test that fails with this error runs once more. The plugin makes each test that it may run
+again wait for up to 40 ms.
+"""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
@@ -52,6 +58,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark"):
+            item.add_marker(ONCE_MORE)
     yield
     spark, long, short = [], [], deque()
     for item in items:
