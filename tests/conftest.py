@@ -125,6 +125,14 @@ def quick_disk(monkeypatch):
     monkeypatch.setattr(io, "sync_directory", lambda path: None)
 
 
+@pytest.fixture(scope="module")
+def without_collections():
+    """Disable garbage collection, which would take half the time of tests that parse all code."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def spark(checkout_in_children, tmp_path_factory):
     """The Spark session, with two cores, of all tests that need one."""

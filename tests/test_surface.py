@@ -1,7 +1,6 @@
 """A commit that changes the public surface must also change the golden files; see `surface`."""
 
 import ast
-import gc
 import re
 from difflib import unified_diff
 
@@ -14,18 +13,14 @@ NAMES = f"A renamed or removed Python name also gets a line in CHANGELOG.md. {AC
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget():
-    """The trees of all modules would make the garbage collections of all later tests slower, and
-    the collections during these tests would take most of the time.
-    """
-    gc.disable()
+def forget(without_collections):
+    """The trees of all modules would make the garbage collections of all later tests slower."""
     yield
-    gc.enable()
     for known in (surface.trees, surface.every_node, surface.constants, surface.error_codes):
         known.cache_clear()
 
 
-@pytest.mark.parametrize("kind", surface.KINDS, ids=lambda kind: kind.__name__)
+@each("kind", surface.KINDS)
 def test_the_surface_equals_the_golden_files(kind):
     file = surface.GOLDEN / f"{kind.__name__}.txt"
     promised, found = file.read_text().splitlines(), surface.listed(kind).splitlines()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from bench import house
+from support.cases import each
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
@@ -28,7 +29,7 @@ SLACK = {"lines": 500}
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory):
+def figures(tmp_path_factory, without_collections):
     busy, look = house.calls_of_a_micro_batch(tmp_path_factory.mktemp("house"))
     calls = {
         "calls in a row of a micro-batch": len(busy),
@@ -37,7 +38,7 @@ def figures(tmp_path_factory):
     return house.layout(ROOT) | calls
 
 
-@pytest.mark.parametrize("name", HELD)
+@each("name", HELD)
 def test_a_figure_of_the_house_only_falls(figures, name):
     assert HELD[name] - SLACK.get(name, 0) <= figures[name] <= HELD[name]
 
