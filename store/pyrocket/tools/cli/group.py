@@ -312,7 +312,10 @@ def reset(
     target = place.target()
     place_of: Any = dict(offsets)
     if to is not None:
-        place_of = to if to in ("earliest", "latest") else AtTime(time_ms(to, target.now_ms))
+        words = "earliest", "latest"
+        place_of = (
+            to if to in words else AtTime(time_ms(to, target.now_ms, f"{', '.join(words)}, "))
+        )
     if not create:
         _check_group(target, name)
     before, after = target.offsets_of_reset(name, topic, place_of)

@@ -118,10 +118,11 @@ def message_document(one: StoredMessage) -> dict[str, Any]:
     }
 
 
-def time_ms(text: str, now_ms: Callable[[], int]) -> int:
+def time_ms(text: str, now_ms: Callable[[], int], words: str = "") -> int:
     """Parse a time to epoch milliseconds: `-1h` before now, ISO-8601, or epoch milliseconds.
 
-    A time without a zone is in UTC. `now_ms` is called only for a time before now.
+    A time without a zone is in UTC. `now_ms` is called only for a time before now. `words` are what
+    the caller accepts instead of a time, for the error.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -134,7 +135,8 @@ def time_ms(text: str, now_ms: Callable[[], int]) -> int:
     except (ValueError, OverflowError):
         raise OptionError(
             f"{text!r} is not a time.",
-            remedy="Write -1h (an hour ago), 2026-11-23T04:00:00Z, or milliseconds since 1970.",
+            remedy=f"Write {words}-1h (an hour ago), 2026-11-23T04:00:00Z, or milliseconds since"
+            " 1970.",
             code="CLI_TIME",
         ) from None
 
