@@ -22,6 +22,7 @@ before anything is written; errors contain the row, counted from 0.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -53,37 +54,20 @@ _MAX_SECONDS = 2**53
 _TICKS_PER_MS = {"us": 1000, "ns": 1_000_000}
 
 
-@dataclass(frozen=True)
-class SendDelays:
-    """Checked columns as int64, with nulls for missing values; an absent column is None.
+def read_delays(columns: Mapping[str, pa.Array]) -> dict[str, pa.Int64Array]:
+    """Return the delay columns by their names in `SendColumns`, with nulls for missing values.
 
-    `delay` is in ms, `deliver_at` in epoch ms, rounded up.
+    Raises MessageError with the invalid row.
     """
-
-    level: pa.Int64Array | None
-    delay: pa.Int64Array | None
-    deliver_at: pa.Int64Array | None
-
-
-def read_delays(columns: Mapping[str, pa.Array]) -> SendDelays:
-    """Return the checked delay columns. Raises MessageError with the invalid row."""
-    level, delay = columns.get("delayLevel"), columns.get("delay")
-    deliver_at = columns.get("deliverTimestamp")
-    read = SendDelays(
-        None if level is None else _check_levels(level),
-        None if delay is None else _parse_all(delay),
-        None if deliver_at is None else _to_ms(deliver_at),
+    kinds = (
+        ("delay_level", "delayLevel", _check_levels),
+        ("delay", "delay", _parse_all),
+        ("deliver_at", "deliverTimestamp", _to_ms),
     )
-    given = [
-        pc.cast(column.is_valid(), pa.int8())
-        for column in (read.level, read.delay, read.deliver_at)
-        if column is not None
-    ]
-    while len(given) > 1:
-        given[:2] = [pc.add(given[0], given[1])]
-    if given:
+    read = {own: check(columns[name]) for own, name, check in kinds if name in columns}
+    if given := [pc.cast(column.is_valid(), pa.int8()) for column in read.values()]:
         refuse(
-            pc.greater(given[0], 1),
+            pc.greater(reduce(pc.add, given), 1),
             "DELAY_TWICE",
             lambda row: "has more than one of delayLevel, delay and deliverTimestamp",
         )
@@ -239,8 +223,8 @@ def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES
         )
     check_send_schema(batch.schema)
     columns = {name: batch.column(name) for name in batch.schema.names}
-    delays = read_delays(columns)
     return SendColumns(
+        **read_delays(columns),
         body=_check_body(columns["body"], max_body_bytes),
         tags=_check_text(columns.get("tags"), "tags"),
         keys=_join_keys(columns.get("keys")),
@@ -248,9 +232,6 @@ def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES
         sharding_key=_check_text(columns.get("shardingKey"), "shardingKey"),
         queue_id=columns.get("queueId"),
         flag=columns.get("flag"),
-        delay_level=delays.level,
-        delay=delays.delay,
-        deliver_at=delays.deliver_at,
     )
 
 
