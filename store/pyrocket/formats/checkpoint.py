@@ -8,9 +8,11 @@
 4096 bytes, the rest zero (5.x keeps two more offsets there). Source: `StoreCheckpoint`.
 """
 
+import struct
 from dataclasses import dataclass
 
 CHECKPOINT_BYTES = 4096
+_TIMES = struct.Struct(">3q")
 _CLOCK_SLACK_MS = 3000
 
 
@@ -24,11 +26,7 @@ class Checkpoint:
 
     def least(self, other: "Checkpoint") -> "Checkpoint":
         """Return the minimum of each time, which both checkpoints guarantee."""
-        return Checkpoint(
-            min(self.log_timestamp, other.log_timestamp),
-            min(self.queue_timestamp, other.queue_timestamp),
-            min(self.index_timestamp, other.index_timestamp),
-        )
+        return Checkpoint(*map(min, vars(self).values(), vars(other).values()))
 
     @property
     def safe_timestamp(self) -> int:
@@ -37,15 +35,9 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    words = (checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
-    return b"".join(word.to_bytes(8, "big", signed=True) for word in words).ljust(
-        CHECKPOINT_BYTES, b"\0"
-    )
+    return _TIMES.pack(*vars(checkpoint).values()).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Decode the content of the file; missing bytes are read as zeros."""
-    padded = data.ljust(24, b"\0")
-    return Checkpoint(
-        *(int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16))
-    )
+    return Checkpoint(*_TIMES.unpack_from(data.ljust(_TIMES.size, b"\0")))

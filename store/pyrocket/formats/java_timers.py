@@ -29,6 +29,7 @@ file: remaining bytes (4), 0 (8), BLANK_MAGIC (4). The wheel itself, `timerwheel
 of the last unit of each slot; a broker rebuilds a missing wheel from the log.
 """
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.timer_entry import SLOT_MS, TimerEntries
 
 TIMER_CHECK_BYTES = 4096
+_CHECK = struct.Struct(">4q")
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,13 @@ class TimerCheck:
 
 
 def encode_timer_check(check: TimerCheck) -> bytes:
-    fields = check.read_ms, check.log_position, check.queue_offset, check.queue_offset
-    content = b"".join(field.to_bytes(8, "big", signed=True) for field in fields)
+    content = _CHECK.pack(*vars(check).values(), check.queue_offset)
     return content.ljust(TIMER_CHECK_BYTES, b"\0")
 
 
 def decode_timer_check(data: bytes) -> TimerCheck:
     """Decode the content of the file; missing bytes are read as zeros."""
-    padded = data.ljust(32, b"\0")
-    read_ms, position, own, master = (
-        int.from_bytes(padded[at : at + 8], "big", signed=True) for at in (0, 8, 16, 24)
-    )
+    read_ms, position, own, master = _CHECK.unpack_from(data.ljust(_CHECK.size, b"\0"))
     return TimerCheck(max(read_ms, 0), max(position, 0), max(min(own, master), 0))
 
 
