@@ -48,18 +48,11 @@ def read_number(text: str, kind: ValueKind) -> int | float | None:
 
 
 def _read_whole(text: str, limit: int) -> int | None:
-    if not _WHOLE.fullmatch(text) or not _basic_digits(text):
+    # Java reads UTF-16 code units: digits of all scripts, but only in the basic plane.
+    if not _WHOLE.fullmatch(text) or max(text) > "\uffff":
         return None
     value = int(text)
     return value if -limit <= value < limit else None
-
-
-def _basic_digits(text: str) -> bool:
-    """Whether Java accepts the digits: digits of all scripts, but only in the basic plane.
-
-    Java reads UTF-16 code units.
-    """
-    return text.isascii() or max(text) <= "\uffff"
 
 
 def _read_double(text: str) -> float | None:

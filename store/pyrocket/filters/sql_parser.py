@@ -176,10 +176,7 @@ class _Parser:
         raise self._error(token, "a condition was expected, not a value")
 
     def _condition(self) -> Node:
-        return self._chain("OR", self._and, Or)
-
-    def _and(self) -> Node:
-        return self._chain("AND", self._equality, And)
+        return self._chain("OR", lambda: self._chain("AND", self._equality, And), Or)
 
     def _chain(
         self, word: str, rule: Callable[[], Node], join: Callable[[tuple[Node, ...]], Node]

@@ -106,17 +106,13 @@ def _every_second(buffer: pa.Buffer, starts: Ints, ends: Ints, kind: pa.DataType
     bounds = np.empty(2 * count, np.int32)
     bounds[::2], bounds[1::2] = starts, ends
     both = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(bounds), buffer])
-    return pc.take(both, _even_numbers(count), boundscheck=False)
-
-
-def _even_numbers(count: int) -> pa.Int32Array:
-    """Return 0, 2, … 2·count-2."""
-    most = max(_EVENS, 1 << (count - 1).bit_length())
-    return _evens(most).slice(0, count)
+    evens = _evens(max(_EVENS, 1 << (count - 1).bit_length())).slice(0, count)
+    return pc.take(both, evens, boundscheck=False)
 
 
 @cache
 def _evens(count: int) -> pa.Int32Array:
+    """Return 0, 2, … 2·count-2."""
     return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
 
 

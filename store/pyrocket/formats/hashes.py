@@ -135,9 +135,14 @@ def _plain_powers(bits: int) -> list[int]:
 
 def tags_hashes(properties: PropertyColumns) -> npt.NDArray[np.int64]:
     """Return the hash of each record's tags."""
-    tags = properties.column(TAGS).dictionary_encode()
-    hashes = np.append(java_hash_column(tags.dictionary), 0).astype(np.int64)
-    return hashes[pc.fill_null(tags.indices, len(hashes) - 1).to_numpy()]
+    return hashes_of_tags(properties.column(TAGS))
+
+
+def hashes_of_tags(tags: pa.StringArray) -> npt.NDArray[np.int64]:
+    """Return the hash of each text, 0 for a null; each distinct text is hashed once."""
+    distinct = tags.dictionary_encode()
+    hashes = np.append(java_hash_column(distinct.dictionary), 0).astype(np.int64)
+    return hashes[pc.fill_null(distinct.indices, len(hashes) - 1).to_numpy()]
 
 
 _START = np.uint64(0xCBF29CE484222325)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.formats.arrow_buffers import Ints, runs_equal, text_runs, to_text
+from pyrocket.formats.arrow_buffers import Ints, run_offsets, runs_equal, text_runs, to_text
 from pyrocket.formats.properties import (
     NAME_END,
     REAL_QID,
@@ -32,11 +32,8 @@ class PropertyColumns:
         # Text divided at ASCII separators is valid text, so one check covers all names and values.
         blocks = to_text(blocks)
         self._buffer = blocks.buffers()[2] or pa.py_buffer(b"")
-        offsets = np.frombuffer(blocks.buffers()[1], np.int32, self._count + 1, blocks.offset * 4)
-        self._row_starts, self._row_ends = (
-            offsets[:-1].astype(np.int64),
-            offsets[1:].astype(np.int64),
-        )
+        offsets = run_offsets(blocks).astype(np.int64)
+        self._row_starts, self._row_ends = offsets[:-1], offsets[1:]
         last = int(self._row_ends[-1]) if self._count else 0
         self._data = np.frombuffer(self._buffer, np.uint8)[:last]
 
@@ -84,7 +81,7 @@ class PropertyColumns:
             name_ends, ends = marks[::2], marks[1::2]
             starts = np.concatenate((self._row_starts[:1], ends[:-1] + 1))[: len(ends)]
         else:
-            ends, starts = self._cut(self._data, first)
+            ends, starts = self._cut(first)
             name_marks = np.flatnonzero(self._data[first:] == NAME_END) + first
             name_ends = _first_after(name_marks, starts, ends)
         counts = (name_ends > starts) & (ends > name_ends + 1)
@@ -109,11 +106,11 @@ class PropertyColumns:
         before = np.searchsorted(ends, self._row_ends, side="right")
         return np.repeat(np.arange(self._count), np.diff(before, prepend=0))
 
-    def _cut(self, data: npt.NDArray[np.uint8], first: int) -> tuple[Ints, Ints]:
+    def _cut(self, first: int) -> tuple[Ints, Ints]:
         """Return the ends (before the separator) and the starts of the entries."""
-        ends = np.flatnonzero(data[first:] == VALUE_END) + first
+        ends = self._closed
         filled = self._row_ends[self._row_ends > self._row_starts]
-        unclosed = filled[data[filled - 1] != VALUE_END]
+        unclosed = filled[self._data[filled - 1] != VALUE_END]
         step = np.ones(len(ends), np.int64)
         if len(unclosed):
             # The end of a row also ends an entry, without a separator; the next entry starts there.

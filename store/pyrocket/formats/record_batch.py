@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyrocket.errors import MessageError
 from pyrocket.formats.arrow_buffers import Ints, crc32_of_values, run_offsets
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, COMPRESSED_FLAGS, deflate
-from pyrocket.formats.hashes import java_hash, java_hash_column
+from pyrocket.formats.hashes import hashes_of_tags, java_hash
 from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, MAX_PROPERTIES_BYTES, SHARDING_KEY, TAGS, UNIQ_KEY
 from pyrocket.formats.record import (
@@ -30,17 +30,14 @@ from pyrocket.formats.record import (
     HEADER_BYTES,
     HOST_V6_EXTRA,
     MAGIC_V1,
-    STORE_HOST,
     SYS_BORN_HOST_V6,
 )
-from pyrocket.formats.record_crc import CRC_BYTES, crc_tails, write_crcs
+from pyrocket.formats.record_crc import CRC_BYTES, OUR_HOST, crc_tails, write_crcs
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.send_columns import SendColumns
 
 ENCODE_BYTES = 32 * 1024 * 1024
 """Approximate size of the records that are joined at once, so that offsets stay below 2³¹."""
-
-_HOST = STORE_HOST[0] + STORE_HOST[1].to_bytes(4, "big")
 
 _SORTED_IN_MS = 5000
 
@@ -250,7 +247,7 @@ def _encode(
         header["flag"] = pc.fill_null(rows.flag, 0).to_numpy()
     header["sys_flag"] = sys_flags
     header["born_timestamp"] = born_timestamp
-    header["born_host"] = header["store_host"] = _HOST
+    header["born_host"] = header["store_host"] = OUR_HOST
     header["body_length"] = body_lengths
     joined = pc.binary_join_element_wise(
         fixed_width(header.view(np.uint8), HEADER_BYTES),
@@ -261,7 +258,8 @@ def _encode(
         pa.scalar(b"", pa.binary()),
     )
     bounds = run_offsets(joined).astype(np.int64)
-    return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, _tags_codes(rows), keys)
+    codes = np.zeros(len(rows), np.int64) if rows.tags is None else hashes_of_tags(rows.tags)
+    return EncodedBatch(topic, joined.buffers()[2], bounds, queue_ids, codes, keys)
 
 
 def fixed_width(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:
@@ -271,14 +269,6 @@ def fixed_width(data: npt.NDArray[np.uint8], width: int) -> pa.BinaryArray:
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-
-
-def _tags_codes(rows: SendColumns) -> Ints:
-    if rows.tags is None:
-        return np.zeros(len(rows), np.int64)
-    distinct = rows.tags.dictionary_encode()
-    codes = np.append(java_hash_column(distinct.dictionary), 0).astype(np.int64)
-    return codes[pc.fill_null(distinct.indices, len(codes) - 1).to_numpy()]
 
 
 def _checksums(rows: SendColumns, body: pa.BinaryArray, sys_flags: Ints) -> Ints:

@@ -36,7 +36,7 @@ def test_offsets_assigned_twice_are_an_error(path, monkeypatch, kept, more):
 
 
 def test_a_topic_recreated_by_a_broker_is_only_a_note(path, monkeypatch):
-    monkeypatch.setattr(record_batch, "_HOST", BROKER)
+    monkeypatch.setattr(record_batch, "OUR_HOST", BROKER)
     lose_and_go_on(path, monkeypatch, kept=0, more=3)
     report = verify(path)
     assert [one.code for one in report.findings] == ["QUEUE_SUPERSEDED"]
@@ -44,7 +44,7 @@ def test_a_topic_recreated_by_a_broker_is_only_a_note(path, monkeypatch):
 
 
 def test_the_queue_entry_of_a_damaged_message_is_not_reported_as_wrong(path, monkeypatch):
-    monkeypatch.setattr(record_batch, "_HOST", BROKER)
+    monkeypatch.setattr(record_batch, "OUR_HOST", BROKER)
     lose_and_go_on(path, monkeypatch, kept=0, more=3)
     with Store.open(path, read_only=True) as store:
         at = store.read("t", 0, 0)[0].physical_offset + BODY_AT
