@@ -47,14 +47,9 @@ def _decoded(keys: pa.StringArray) -> pa.BinaryArray:
     try:
         return decode_column(keys)
     except pa.ArrowInvalid:
-        return pa.concat_arrays([_decoded_alone(keys.slice(at, 1)) for at in range(len(keys))])
-
-
-def _decoded_alone(key: pa.StringArray) -> pa.BinaryArray:
-    try:
-        return decode_column(key)
-    except pa.ArrowInvalid:
-        return key.cast(pa.binary())
+        if len(keys) == 1:
+            return keys.cast(pa.binary())
+        return pa.concat_arrays([_decoded(keys.slice(at, 1)) for at in range(len(keys))])
 
 
 def _headers(properties: pa.MapArray, wanted: pa.ListType) -> pa.ListArray:

@@ -37,7 +37,7 @@ def encode_column(column: pa.BinaryArray, max_bytes: int = _MAX_BYTES) -> pa.Str
     text = np.frombuffer(encoded, np.uint8)
     for count in (1, 2):
         text[ends[fillers >= count] - count] = _SIGN
-    return _with_nulls_of(column, _from_parts(pa.string(), ends, encoded))
+    return with_nulls_of(column, _from_parts(pa.string(), ends, encoded))
 
 
 def decode_column(column: pa.StringArray) -> pa.BinaryArray:
@@ -62,7 +62,7 @@ def decode_column(column: pa.StringArray) -> pa.BinaryArray:
     values = _from_parts(pa.binary(), ends // 4 * 3, binascii.a2b_base64(text))
     for count in np.unique(fillers[fillers > 0]).tolist():
         values = pc.if_else(pa.array(fillers == count), pc.binary_slice(values, 0, -count), values)
-    return _with_nulls_of(column, values)
+    return with_nulls_of(column, values)
 
 
 def _from_parts(kind: pa.DataType, ends: _Int64s, data: bytes | bytearray) -> pa.Array:
@@ -72,7 +72,8 @@ def _from_parts(kind: pa.DataType, ends: _Int64s, data: bytes | bytearray) -> pa
     return pa.Array.from_buffers(kind, len(ends), buffers)
 
 
-def _with_nulls_of(column: pa.Array, values: pa.Array) -> pa.Array:
+def with_nulls_of(column: pa.Array, values: pa.Array) -> pa.Array:
+    """Return the values, and null where the column is null."""
     if not column.null_count:
         return values
     return pc.if_else(column.is_valid(), values, pa.scalar(None, values.type))

@@ -47,7 +47,12 @@ def read_in_parts(
     while waiting:
         first, last = waiting.pop()
         part = bodies.slice(first, last - first)
-        column, bad = (None, None) if len(part) < 2 else _tried(at_once, part)
+        column = bad = None
+        if len(part) > 1:
+            try:
+                column = at_once(part)
+            except BadRowError as error:
+                bad = error.row
         if column is None and len(part) > _FEW:
             waiting += reversed(_cut(first, last, bad))
             continue
@@ -73,16 +78,6 @@ def read_by_row(
         columns.append(column)
         first, before = last, int(totals[last - 1]) if last <= len(totals) else 0
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns), faults
-
-
-def _tried(
-    at_once: Callable[[pa.BinaryArray], pa.Array], part: pa.BinaryArray
-) -> tuple[pa.Array | None, int | None]:
-    """Return the column, or None and the number of a bad row, if known."""
-    try:
-        return at_once(part), None
-    except BadRowError as error:
-        return None, error.row
 
 
 def _cut(first: int, last: int, bad: int | None) -> list[tuple[int, int]]:

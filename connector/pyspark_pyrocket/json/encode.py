@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_pyrocket.arrow_types import bytes_of
-from pyspark_pyrocket.json.base64_columns import encode_column
+from pyspark_pyrocket.json.base64_columns import encode_column, with_nulls_of
 
 _SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r"}
 _QUOTE, _BACKSLASH, _SPACE = 0x22, 0x5C, 0x20
@@ -22,9 +22,9 @@ _TEXT = pa.string()
 
 def json_objects(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> pa.StringArray:
     """Return one JSON object for each row, its fields in the order of `names`."""
+    quoted = _string(pa.array(names, _TEXT)).to_pylist()
     pieces = [
-        _joined(f"{_quoted_name(name)}:", json_text(column))
-        for name, column in zip(names, columns, strict=True)
+        _joined(f"{name}:", json_text(column)) for name, column in zip(quoted, columns, strict=True)
     ]
     if not pieces:
         return pa.repeat(pa.scalar("{}"), rows)
@@ -110,10 +110,6 @@ def _escape(sign: int) -> str:
     return f"\\{_SHORT[sign]}" if sign in _SHORT else f"\\u{sign:04X}"
 
 
-def _quoted_name(name: str) -> str:
-    return _string(pa.array([name]))[0].as_py()
-
-
 def _date(column: pa.Array) -> pa.StringArray:
     return _joined('"', column.cast(_TEXT), '"')
 
@@ -131,7 +127,7 @@ def _binary(column: pa.BinaryArray) -> pa.StringArray:
 
 def _struct(column: pa.StructArray) -> pa.StringArray:
     names = [field.name for field in column.type]
-    return _with_nulls(column, json_objects(names, column.flatten(), len(column)))
+    return with_nulls_of(column, json_objects(names, column.flatten(), len(column)))
 
 
 def _list(column: pa.ListArray) -> pa.StringArray:
@@ -160,13 +156,7 @@ def _in_brackets(
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")
-    return _with_nulls(lists, _joined(before, joined, after))
-
-
-def _with_nulls(column: pa.Array, texts: pa.StringArray) -> pa.StringArray:
-    if not column.null_count:
-        return texts
-    return pc.if_else(column.is_valid(), texts, pa.scalar(None, _TEXT))
+    return with_nulls_of(lists, _joined(before, joined, after))
 
 
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
