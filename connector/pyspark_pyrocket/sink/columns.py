@@ -245,7 +245,7 @@ def send_batch(
     sent = {name: _sent(name, batch, column) for name, column in columns.items()}
     if json_body is not None:
         sent["body"] = _encoded(batch, json_body)
-    if columns.get("keys", _NO_KEY).source == "key":
+    if "keys" in columns and columns["keys"].source == "key":
         if key_encoding == BASE64:
             encode_keys(sent)
         else:
@@ -255,9 +255,6 @@ def send_batch(
         mark_null_bodies(sent)
     refuse_null_bodies(sent)
     return pa.RecordBatch.from_arrays(list(sent.values()), names=list(sent))
-
-
-_NO_KEY = SinkColumn("", -1, pa.null())
 
 
 def _sent(name: str, batch: pa.RecordBatch, column: SinkColumn) -> pa.Array:

@@ -206,17 +206,8 @@ def _ensure_topic(sink: MessageSink, options: WriteOptions) -> None:
         )
 
 
-def open_for_writing(sink: SinkPlan, flush: str = "manual") -> MessageSink:
-    """Open the driver's store for appending; a missing store is an error."""
-    return _open(sink, staging=False, flush=flush)
-
-
-def open_for_staging(sink: SinkPlan) -> MessageSink:
-    """Open the driver's store for staging, which does not take the write lock."""
-    return _open(sink, staging=True, flush="manual")
-
-
-def _open(sink: SinkPlan, *, staging: bool, flush: str) -> MessageSink:
+def open_sink(sink: SinkPlan, *, staging: bool = False, flush: str = "manual") -> MessageSink:
+    """Open the driver's store; a missing store is an error. Staging takes no write lock."""
     options = sink.options
     config = StoreConfig(
         auto_create_topics=options.create_if_missing,

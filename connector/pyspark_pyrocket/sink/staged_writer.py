@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.sink.batch_identity import agreed, batch_of_task, batch_of_write
-from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_staging, open_for_writing, settle_store
+from pyspark_pyrocket.sink.prepare import SinkPlan, open_sink, settle_store
 from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink
 from pyspark_pyrocket.worker import freeze_imports
@@ -53,7 +53,7 @@ class StagedWriter(DataSourceArrowWriter):
         After a clean shutdown the next writer does not need to recover.
         """
         staged = _all_staged(messages)
-        store = open_for_writing(self._sink)
+        store = open_sink(self._sink)
         try:
             published = _publish(store, self._sink, self._batch, staged)
             self._sink.log_left_out(published.left_out)
@@ -107,7 +107,7 @@ def stage_rows(sink: SinkPlan, batch: SinkBatch, batches: Iterator[pa.RecordBatc
         (context.partitionId(), context.attemptNumber()) if context is not None else (0, 0)
     )
     with (
-        closing(open_for_staging(sink)) as store,
+        closing(open_sink(sink, staging=True)) as store,
         store.stage(batch, partition=partition, attempt=attempt) as stager,
     ):
         invisible = "Nothing of this write is visible."
@@ -122,7 +122,7 @@ def publish(sink: SinkPlan, batch: SinkBatch, staged: Sequence[Staged]) -> None:
     The store is not shut down cleanly, because the next micro-batch follows soon.
     """
     has_rows = any(task.rows for task in staged)
-    store = open_for_writing(sink) if has_rows else open_for_staging(sink)
+    store = open_sink(sink, staging=not has_rows)
     try:
         if sink.checkpoint is not None:
             sink.checkpoint.record(sink.store, sink.target.broker)
@@ -147,7 +147,7 @@ def _publish(
 
 def discard(sink: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Remove staged rows that will not be published; on failure they are left to expire."""
-    with suppress(PyrocketError, OSError), closing(open_for_staging(sink)) as store:
+    with suppress(PyrocketError, OSError), closing(open_sink(sink, staging=True)) as store:
         store.discard(_all_staged(messages))
 
 

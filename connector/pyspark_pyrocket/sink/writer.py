@@ -25,7 +25,7 @@ from pyspark_pyrocket.boundary import called_by_spark
 from pyspark_pyrocket.options.delivery import AT_LEAST_ONCE, FLUSH_ASYNC, FLUSH_TASK
 from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.sink.batch_identity import append_ids, batch_of_task
-from pyspark_pyrocket.sink.prepare import SinkPlan, open_for_writing, prepare_sink, settle_store
+from pyspark_pyrocket.sink.prepare import SinkPlan, open_sink, prepare_sink, settle_store
 from pyspark_pyrocket.sink.staged_writer import StagedStreamWriter, StagedWriter
 from pyspark_pyrocket.sink.task_rows import send_rows, with_rows
 from pyspark_pyrocket.transport.interface import MessageSink, Target
@@ -115,7 +115,7 @@ def append_rows(sink: SinkPlan, batches: Iterator[pa.RecordBatch], write: str = 
     if not sink.store:
         sink = settle_store(sink, batch_of_task(sink.options.topic).batch)
     flush = sink.options.flush
-    store = open_for_writing(sink, flush="manual" if flush == FLUSH_TASK else flush)
+    store = open_sink(sink, flush="manual" if flush == FLUSH_TASK else flush)
     try:
         # Other transports would store the ids, which costs them more than it gives here.
         ids = append_ids(write) if sink.options.endpoint.name_servers else repeat("")
