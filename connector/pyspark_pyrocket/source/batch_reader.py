@@ -77,7 +77,11 @@ def located_partitions(source: MessageSource, options: ReadOptions) -> list[Read
 
 
 def _tasks(located: Iterable[MessageLocations]) -> Iterator[tuple[MessageLocations, ...]]:
-    pieces = (piece for locations in located for piece in _pieces(locations))
+    pieces = (
+        locations[first : first + TASK_MESSAGES]
+        for locations in located
+        for first in range(0, len(locations), TASK_MESSAGES)
+    )
     return group_by_weight(
         pieces, [TASK_MESSAGES, TASK_BYTES], lambda piece: [len(piece), piece.stored_bytes]
     )
@@ -93,11 +97,6 @@ def _within(
             kept = locations.within(start[queue], end[queue])
             if len(kept):
                 yield kept
-
-
-def _pieces(locations: MessageLocations) -> Iterator[MessageLocations]:
-    for first in range(0, len(locations), TASK_MESSAGES):
-        yield locations[first : first + TASK_MESSAGES]
 
 
 def _log(

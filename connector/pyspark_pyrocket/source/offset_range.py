@@ -32,7 +32,8 @@ def find_start(
     """
     start = options.span.starting
     if isinstance(start, LastMessages):
-        return _before(_end(source, options, bounds), bounds, start.count)
+        ends = _end(source, options, bounds).items()
+        return Offsets({at: max(bounds[at].minimum, end - start.count) for at, end in ends})
     return _resolved(source, start, bounds, losses)
 
 
@@ -158,12 +159,6 @@ def _committed(
             NAMES[EARLIEST if topic in known_topics else place.without],
         )
     return offsets
-
-
-def _before(end: Offsets, bounds: Bounds, count: int) -> Offsets:
-    return Offsets(
-        {queue: max(bounds[queue].minimum, offset - count) for queue, offset in end.items()}
-    )
 
 
 def _check_order(start: Offsets, end: Offsets) -> None:

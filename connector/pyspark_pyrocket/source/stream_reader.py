@@ -10,7 +10,7 @@ one that has read it.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyrocket.base.arguments import counted
@@ -281,17 +281,10 @@ class FailedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: PyrocketError) -> None:
         self._error = error
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def _fail(self, *_: Any, **__: Any) -> NoReturn:
         raise self._error
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        raise self._error
-
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise self._error
+    prepareForTriggerAvailableNow = getDefaultReadLimit = latestOffset = read = _fail
 
 
 def stream_reader(request: Request, schema: StructType) -> DataSourceStreamReader:
