@@ -10,7 +10,7 @@ to be set before the JVM starts. The setting `spark.pyspark.python` only applies
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyrocket.errors import UnsupportedError
 
@@ -117,7 +117,10 @@ def _check_running() -> None:
 def _connects() -> bool:
     """Return whether this process uses a Spark Connect server that it does not start."""
     remote = os.environ.get("SPARK_REMOTE", "")
-    return remote.startswith("sc://") or _active_session("pyspark.sql.connect.session") is not None
+    loaded = sys.modules.get("pyspark.sql.connect.session")
+    return remote.startswith("sc://") or (
+        loaded is not None and loaded.SparkSession.getActiveSession() is not None
+    )
 
 
 def _jvm_runs() -> bool:
@@ -126,8 +129,3 @@ def _jvm_runs() -> bool:
         return True
     context = sys.modules.get("pyspark.core.context")
     return context is not None and context.SparkContext._gateway is not None
-
-
-def _active_session(module: str) -> Any:
-    loaded = sys.modules.get(module)
-    return None if loaded is None else loaded.SparkSession.getActiveSession()

@@ -104,9 +104,8 @@ class ClusterTarget:
         """Return a source of the brokers that live now; connections are shared."""
         return self._opened(EndpointTarget.open_source)
 
-    def find_source(self) -> ClusterSource:
-        """Return `open_source()`: brokers always have stores."""
-        return self.open_source()
+    find_source = open_source
+    """Brokers always have stores."""
 
     def close_source(self) -> None:
         directory = _directories.pop((os.getpid(), self.endpoint), None)

@@ -35,19 +35,15 @@ class ClusterSource:
     """
 
     def __init__(self, target: Target, sources: Mapping[str, BrokerSource], find: Find) -> None:
-        self._target, self._find = target, find
+        self.target, self._find = target, find
         self._sources = dict(sorted(sources.items()))
-
-    @property
-    def target(self) -> Target:
-        return self._target
 
     def within(self, seconds: float, *, lock: float | None = None) -> "ClusterSource":
         def limited(source: BrokerSource) -> BrokerSource:
             return source.within(seconds, lock=lock)
 
         sources = {name: limited(source) for name, source in self._sources.items()}
-        return type(self)(self._target, sources, lambda name: limited(self._find(name)))
+        return type(self)(self.target, sources, lambda name: limited(self._find(name)))
 
     def by_broker(self, expected: Collection[str] = ()) -> Mapping[str, BrokerSource]:
         """Return the source of each broker; wait for `expected` brokers that are missing."""
@@ -201,8 +197,10 @@ class ClusterSource:
         items: Iterable[_Item],
         ask: Callable[[BrokerSource, list[_Item]], _Value],
     ) -> dict[str, _Value]:
-        sources = self.by_broker(set(brokers))
-        groups = _grouped(brokers, items)
+        groups: dict[str, list[_Item]] = {}
+        for broker, item in zip(brokers, items, strict=True):
+            groups.setdefault(broker, []).append(item)
+        sources = self.by_broker(groups.keys())
         return side_by_side(lambda name, group: ask(sources[name], group), groups)
 
 
@@ -218,11 +216,3 @@ def _joined(first: TopicConfig, second: TopicConfig) -> TopicConfig:
 
 def _merged(parts: Iterable[Mapping[_Item, _Value]]) -> dict[_Item, _Value]:
     return {key: value for part in parts for key, value in part.items()}
-
-
-def _grouped(brokers: Iterable[str], items: Iterable[_Item]) -> dict[str, list[_Item]]:
-    """Return the items of each broker."""
-    groups: dict[str, list[_Item]] = {}
-    for broker, item in zip(brokers, items, strict=True):
-        groups.setdefault(broker, []).append(item)
-    return groups

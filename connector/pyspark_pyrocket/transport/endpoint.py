@@ -143,9 +143,8 @@ class EndpointTarget:
         # In an earlier epoch, it may have messages that the primary has lost since then.
         return has_all and source.hello.epoch >= epoch
 
-    def find_source(self) -> "EndpointSource":
-        """Return `open_source()`: a broker always has a store."""
-        return self.open_source()
+    find_source = open_source
+    """A broker always has a store."""
 
     def close_source(self) -> None:
         source = _open.pop((os.getpid(), self.endpoint, self.broker), None)
