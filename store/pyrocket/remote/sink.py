@@ -43,24 +43,20 @@ sides need a tenth more CPU time."""
 class BrokerStaging:
     """The staging area of a broker."""
 
-    def __init__(
-        self, client: Client, store_id: str, queues_of: Callable[[str], int], block_bytes: int
-    ) -> None:
-        """`queues_of` returns the number of write queues of a topic, which need not exist yet."""
-        self._client, self.store_id, self._queues_of = client, store_id, queues_of
+    def __init__(self, client: Client, store_id: str, routes: "_Routes", block_bytes: int) -> None:
+        """`routes` are those to topics, which need not exist yet."""
+        self._client, self.store_id, self._routes = client, store_id, routes
         self._block_bytes = block_bytes
-        self._routes: dict[str, int] = {}
         self.root = Path(client.connection.address)
 
     def create(self, batch: SinkBatch, partition: int, attempt: int) -> tuple[str, "Upload"]:
         """Return the name of a new staged file, and its upload."""
         name = staged_name(batch, partition, attempt)
-        return name, Upload(self._client, name, self._routes, self._block_bytes)
+        return name, Upload(self._client, name, self._routes.used, self._block_bytes)
 
     def queues_of(self, topic: str) -> int:
         """Return the number of write queues of a topic."""
-        self._routes[topic] = self._queues_of(topic)
-        return self._routes[topic]
+        return self._routes(topic).queues
 
     def completed(self, name: str) -> None:
         """Do nothing: the broker records the time itself."""
@@ -266,9 +262,8 @@ class RemoteSink:
         check_whole("partition", partition)
         check_whole("attempt", attempt)
         self._known.clear()
-        place = BrokerStaging(
-            self.client, self.store_id, lambda name: self._planned(name).queues, self._block_bytes
-        )
+        routes = _Routes(self._planned)
+        place = BrokerStaging(self.client, self.store_id, routes, self._block_bytes)
         return Stager(place, self._encoder, batch, (partition, attempt))
 
     def publish(

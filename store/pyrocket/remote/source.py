@@ -192,7 +192,10 @@ class RemoteSource:
         yielded, pauses = 0, self.client.pauses()
         while True:
             passed = yielded
-            batches = self._view_batches(part, columns, topics, verify_crc)
+            replies = self.client.stream(
+                "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
+            )
+            batches = (batch for reply in replies for batch in pa.ipc.open_stream(reply))
             try:
                 for batch in [*batches] if isinstance(part, TablePart) else batches:
                     new = batch.slice(min(passed, batch.num_rows))
@@ -205,14 +208,6 @@ class RemoteSource:
             except TransportError as error:
                 if not error.repeat_is_safe or not pauses.wait():
                     raise
-
-    def _view_batches(
-        self, part: Part, columns: Sequence[str], topics: Sequence[str], verify_crc: bool
-    ) -> Iterator[pa.RecordBatch]:
-        for reply in self.client.stream(
-            "ReadView", part=part, columns=columns, topics=topics, verify_crc=verify_crc
-        ):
-            yield from pa.ipc.open_stream(reply)
 
     def deliver_due(self) -> bool:
         """Return False: the broker delivers due messages."""
