@@ -129,7 +129,8 @@ class ClientsService:
         def notify(undecided: Undecided | None) -> bool:
             if undecided is not None and not self._may_decide(origin, undecided):
                 return False
-            return stream.offer(_notification(group, undecided))
+            values = {"group": group} if undecided is None else {"check": undecided}
+            return stream.offer(fill(message_class("pyrocket.v1.Notification")(), values))
 
         return self._clients.watch(notify, group, producer_group, lambda: max(stream.room, 0))
 
@@ -142,9 +143,3 @@ class ClientsService:
         except PyrocketError:
             return False
         return True
-
-
-def _notification(group: str, undecided: Undecided | None) -> Any:
-    """Return a half message to be decided, or a group that has changed."""
-    message = message_class("pyrocket.v1.Notification")()
-    return fill(message, {"group": group} if undecided is None else {"check": undecided})

@@ -85,7 +85,7 @@ def sent_of(message: Any, topic: str, accepted: tuple[str, ...], sender: SendLim
         ),
         Origin(
             unique_id=system.message_id,
-            born_timestamp=_born_of(system, sender.now_ms),
+            born_timestamp=max(ms_of(system.born_timestamp), 0) or sender.now_ms,
             born_host=parse_host(system.born_host) or sender.host,
             sys_flag=sys_flag,
             properties=_system_properties(system),
@@ -229,11 +229,6 @@ def _due_of(system: Any, now_ms: int) -> int | None:
     if due_ms - now_ms > MAX_DELAY_MS:
         raise RefusedError("ILLEGAL_DELIVERY_TIME", "the delivery time is more than a day ahead.")
     return due_ms
-
-
-def _born_of(system: Any, now_ms: int) -> int:
-    born_ms = ms_of(system.born_timestamp) if system.HasField("born_timestamp") else now_ms
-    return born_ms if born_ms > 0 else now_ms
 
 
 def _recovery_of(system: Any) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from pyrocket.broker.settings import Settings
+from pyrocket.broker.work import Answers, Work
 from pyrocket.metadata.topics import MESSAGE_TYPES
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
@@ -20,10 +21,9 @@ from pyrocket.server.messaging.interface import new
 from pyrocket.server.messaging.routes import accepted_types, endpoints_of, message_queues
 from pyrocket.server.messaging.unary import UnaryCalls
 from pyrocket.server.nameserver.route_table import RouteTable
-from pyrocket.server.service import call_of
+from pyrocket.server.service import calls_of
 from pyrocket.values.routes import PRIMARY, Route
 from pyrocket.wire.channel import NAME_SERVER
-from pyrocket.wire.descriptors import service
 
 
 class NameServer(CallServer):
@@ -37,16 +37,12 @@ class NameServer(CallServer):
     def __init__(self, table: RouteTable, gate: Gate, settings: Settings) -> None:
         super().__init__(gate, settings)
         self._table = table
-        methods = service(NAME_SERVER).methods_by_name
-        self._register_call = call_of(methods["Register"], table.register)
-        handlers = {
-            "Register": self.handler("Register", self._follow, streams=True),
-            "Routes": self.handler_of(call_of(methods["Routes"], table.routes)),
-            "ClusterTopics": self.handler_of(
-                call_of(methods["ClusterTopics"], table.cluster_topics)
-            ),
-            "Brokers": self.handler_of(call_of(methods["Brokers"], table.brokers)),
-        }
+        reads: Answers = {"Routes": table.routes, "ClusterTopics": table.cluster_topics}
+        answers: Answers = {**reads, "Brokers": table.brokers, "Register": table.register}
+        calls = calls_of(NAME_SERVER, {Work.READ: answers})
+        self._register_call = calls["Register"]
+        handlers = {name: self.handler_of(call) for name, call in calls.items()}
+        handlers["Register"] = self.handler("Register", self._follow, streams=True)
         messaging = UnaryCalls(gate, self).handlers({"QueryRoute": self._query_route})
         self._server.add_generic_rpc_handlers(
             (
