@@ -199,8 +199,7 @@ def write_topic(topic: TopicConfig) -> ServerCall[None]:
 
 
 def _pulled(answer: Frame) -> PullAnswer:
-    fields = answer.fields
-    next_offset, minimum, maximum, suggested = map(int, map(fields.__getitem__, _PULL_FIELDS))
+    next_offset, minimum, maximum, suggested = (int(answer.fields[name]) for name in _PULL_FIELDS)
     records = memoryview(answer.body)
     return PullAnswer(answer.code, next_offset, minimum, maximum, suggested, records)
 

@@ -1,7 +1,7 @@
 """The steps of a repair. The caller must hold the store's locks exclusively."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -111,16 +111,15 @@ class Steps:
         return target
 
     def _quarantine_path(self, file: str) -> Path:
-        """Return a free path in the quarantine, and create its folder."""
-        targets = (self._layout.own / "quarantine" / name for name in self._names())
+        """Return a free path in the quarantine, and create its folder.
+
+        A second folder is needed if a file and its folder are both moved.
+        """
+        names = (f"{self._now}-{number}" if number > 1 else str(self._now) for number in count(1))
+        targets = (self._layout.own / "quarantine" / name for name in names)
         target = next(folder for folder in targets if _has_room(folder, file)) / file
         io.make_directory(target.parent)
         return target
-
-    def _names(self) -> Iterator[str]:
-        """Yield folder names; a second name is needed if a file and its folder are both moved."""
-        yield str(self._now)
-        yield from (f"{self._now}-{number}" for number in count(2))
 
     def _use_backups(self, files: list[str]) -> None:
         for file in files:

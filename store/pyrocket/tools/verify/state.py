@@ -14,7 +14,7 @@ from pyrocket.disk.shared_state import (
     lock_identity,
 )
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
+from pyrocket.formats.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
 from pyrocket.metadata.identity import Identity
 from pyrocket.metadata.json_table import file_stamp
 from pyrocket.tools.verify.report import Findings, Severity, repair
@@ -141,14 +141,11 @@ def check_checkpoint(
         findings.add("CHECKPOINT_LENGTH", Severity.WARNING, "checkpoint", what, _WRITE)
         return
     known = decode_checkpoint(data)
-    if _latest(known) > last_stored:
-        what = f"it declares messages up to {_latest(known)} ms durable, but the log's last"
+    declared = max(vars(known).values())
+    if declared > last_stored:
+        what = f"it declares messages up to {declared} ms durable, but the log's last"
         what += f" message is from {last_stored} ms: a recovery may read too little of the log."
         findings.add("CHECKPOINT_AHEAD", Severity.WARNING, "checkpoint", what, _WRITE)
     elif clean and known.safe_timestamp == 0 < last_stored:
         what = "it is empty: a recovery would read the whole log."
         findings.add("CHECKPOINT_BEHIND", Severity.NOTE, "checkpoint", what, _WRITE)
-
-
-def _latest(checkpoint: Checkpoint) -> int:
-    return max(checkpoint.log_timestamp, checkpoint.queue_timestamp, checkpoint.index_timestamp)
