@@ -20,7 +20,7 @@ def forget(without_collections):
         known.cache_clear()
 
 
-@each("kind", surface.KINDS)
+@pytest.mark.parametrize("kind", surface.KINDS)
 def test_the_surface_equals_the_golden_files(kind):
     file = surface.GOLDEN / f"{kind.__name__}.txt"
     promised, found = file.read_text().splitlines(), surface.listed(kind).splitlines()

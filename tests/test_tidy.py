@@ -298,7 +298,7 @@ def faults():
     return found
 
 
-@each("kind", ["size", "import", "name", "client core", "path"])
+@pytest.mark.parametrize("kind", ["size", "import", "name", "client core", "path"])
 def test_no_file_breaks_a_rule(faults, kind):
     """Files and functions are small; imports point down only; the core of the client uses no
     threads, connections or clocks; torn fields and hidden clocks are banned; paths of a store are

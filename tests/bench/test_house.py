@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from bench import house
-from support.cases import each
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
@@ -38,7 +37,7 @@ def figures(tmp_path_factory, without_collections):
     return house.layout(ROOT) | calls
 
 
-@each("name", HELD)
+@pytest.mark.parametrize("name", HELD)
 def test_a_figure_of_the_house_only_falls(figures, name):
     assert HELD[name] - SLACK.get(name, 0) <= figures[name] <= HELD[name]
 
