@@ -22,8 +22,7 @@ class ClockFile:
     """The mapped time, returned by a call. Raises FileNotFoundError, StoreDamagedError."""
 
     def __init__(self, path: Path, *, writable: bool = False) -> None:
-        descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
-        try:
+        with io.opened(path, os.O_RDWR if writable else os.O_RDONLY) as descriptor:
             if os.fstat(descriptor).st_size != CLOCK_BYTES:
                 raise StoreDamagedError(
                     f"{path} is not a clock: it has {os.fstat(descriptor).st_size} bytes instead of"
@@ -33,8 +32,6 @@ class ClockFile:
                 )
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._fields = memoryview(mmap.mmap(descriptor, CLOCK_BYTES, access=access)).cast("q")
-        finally:
-            os.close(descriptor)
 
     def __call__(self) -> int:
         """Return the time in epoch milliseconds."""

@@ -53,17 +53,10 @@ class Copies:
 
     def copy(self, source: Path, target: Path, end: int | None = None) -> None:
         """Copy the first `end` bytes of a file; the rest reads as zeros, holes stay holes."""
-        origin = io.open_file(source, os.O_RDONLY)
-        try:
-            self._copy(origin, source, target, end)
-        finally:
-            os.close(origin)
-
-    def _copy(self, origin: int, source: Path, target: Path, end: int | None) -> None:
-        status = os.fstat(origin)
-        stop = status.st_size if end is None else end
-        made = io.open_file(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        try:
+        create = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+        with io.opened(source, os.O_RDONLY) as origin, io.opened(target, create) as made:
+            status = os.fstat(origin)
+            stop = status.st_size if end is None else end
             io.set_length(made, status.st_size)
             reported, position = 0, data_from(source, 0)
             while position < stop:
@@ -75,8 +68,6 @@ class Copies:
                 self.progress(min(position, status.st_size) - reported, source)
                 reported = min(position, status.st_size)
             io.sync(made)
-        finally:
-            os.close(made)
         io.set_time(target, status.st_mtime_ns // 1_000_000)
         self.progress(status.st_size - reported, source)
         self.copied_files += 1

@@ -281,11 +281,8 @@ class FileQueue:
         """
         for start in self.starts():
             self._sync_file(start)
-            descriptor = io.open_file(self._path(start), os.O_RDONLY)
-            try:
+            with io.opened(self._path(start), os.O_RDONLY) as descriptor:
                 io.drop_cached(descriptor)
-            finally:
-                os.close(descriptor)
 
     def zero(self, start: int, end: int) -> None:
         """Overwrite [start, end) with zeros, except holes."""
@@ -315,14 +312,10 @@ class FileQueue:
                 self._sync_file(first)
 
     def _sync_file(self, start: int) -> None:
-        try:
-            descriptor = io.open_file(f"{self.folder}/{file_name(start)}", os.O_RDONLY)
-        except FileNotFoundError:
-            return  # Cleaning deleted the file in the meantime.
-        try:
+        path = f"{self.folder}/{file_name(start)}"
+        # Cleaning may have deleted the file in the meantime.
+        with suppress(FileNotFoundError), io.opened(path, os.O_RDONLY) as descriptor:
             io.sync_or_fail(descriptor)
-        finally:
-            os.close(descriptor)
 
     def close(self) -> None:
         """Close all files. Files are opened again when they are used."""
@@ -402,10 +395,7 @@ def read_ranges(files: FileQueue, ranges: list[tuple[int, int]]) -> bytes:
 
 
 def _ranges_of_file(path: Path, start: int, ranges: list[tuple[int, int]]) -> list[bytes]:
-    descriptor = io.open_file(path, os.O_RDONLY)
-    try:
+    with io.opened(path, os.O_RDONLY) as descriptor:
         for offset, length in ranges if hasattr(os, "posix_fadvise") else ():
             os.posix_fadvise(descriptor, offset - start, length, os.POSIX_FADV_WILLNEED)
         return [os.pread(descriptor, length, offset - start) for offset, length in ranges]
-    finally:
-        os.close(descriptor)

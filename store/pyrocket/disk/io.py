@@ -28,15 +28,12 @@ def data_from(path: Path, offset: int) -> int:
 
     Returns `offset` if the file system does not report holes.
     """
-    descriptor = io.open_file(path, os.O_RDONLY)
-    try:
-        return os.lseek(descriptor, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return max(offset, os.fstat(descriptor).st_size)
-        return offset
-    finally:
-        os.close(descriptor)
+    with io.opened(path, os.O_RDONLY) as descriptor:
+        try:
+            return os.lseek(descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            at_end = error.errno == errno.ENXIO
+            return max(offset, os.fstat(descriptor).st_size) if at_end else offset
 
 
 class HoleCache:
@@ -370,19 +367,15 @@ def read_or_none(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
     Raises StorePermissionError, and StoreDamagedError if it is not a file (STORE_LINKED,
     STORE_FILE_KIND) or longer than `max_bytes`, including holes (STORE_FILE_SIZE).
     """
-    try:
-        descriptor = open_file(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        length = os.fstat(descriptor).st_size
-        check_file_size(path, length, max_bytes)
-        return os.pread(descriptor, length, 0)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    finally:
-        os.close(descriptor)
+    with suppress(FileNotFoundError), io.opened(path, os.O_RDONLY) as descriptor:
+        try:
+            length = os.fstat(descriptor).st_size
+            check_file_size(path, length, max_bytes)
+            return os.pread(descriptor, length, 0)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+    return None
 
 
 def read_hint(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:

@@ -171,20 +171,15 @@ class FileLock:
 
 
 class EventLock(FileLock):
-    """A lock whose `event` wakes waiting processes when the lock is released."""
+    """A lock whose `event` wakes waiting processes when the lock is released.
+
+    To wait for the lock, read the `sequence` of the event before each attempt to take it.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         assert self._descriptor is not None
         self.event = SharedEvent(self._descriptor)
-
-    def sequence(self) -> int:
-        """Return the number to pass to `wait`. Must be called before trying the lock."""
-        return self.event.sequence()
-
-    def wait(self, seen: int, pause: float, kind: int = ALL_KINDS) -> None:
-        """Sleep until the lock may be free: see `SharedEvent.wait`."""
-        self.event.wait(seen, pause, kind)
 
     def release(self) -> None:
         """Release the lock and wake the process that has been waiting longest."""
@@ -291,13 +286,13 @@ class WriteLock:
     def _wait(self, lock: EventLock, deadline: float, timeout_ms: int, longest: float) -> None:
         """Take a lock. Without shared events, the next process polls often, others less often."""
         patient_from = time.monotonic() + _SHORT_SECTION
-        pause, seen = _SHORTEST_WAIT, lock.sequence()
+        pause, seen = _SHORTEST_WAIT, lock.event.sequence()
         while not lock.try_lock():
             now = time.monotonic()
             if now > deadline:
                 raise self._late(timeout_ms)
-            lock.wait(seen, pause)
-            seen = lock.sequence()
+            lock.event.wait(seen, pause)
+            seen = lock.event.sequence()
             pause = min(2 * pause, _LONGEST_WAIT if now > patient_from else longest)
 
     def _late(self, timeout_ms: int) -> StoreLockedError:

@@ -88,6 +88,7 @@ CURSORS = (TIMER_QUEUE_OFFSET, TIMER_READ_TIME, TIMER_READ_OFFSET, HALF_CURSOR, 
 """The services' cursors, except those of the delay levels."""
 
 _PLACE_FIELDS = (_BOOT, _BOOT + 1, _DEVICE, _INODE)
+_SEAL_FIELDS = (*_PLACE_FIELDS, _STORE, _STORE + 1, _LOCK_MTIME, _LOCK_INODE)
 
 
 def level_field(level: int) -> int:
@@ -101,16 +102,13 @@ class SharedState:
     """The mapped fields; `state[PUBLISHED]` reads one, assignment writes one."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
-        descriptor = io.open_file(path, os.O_RDWR if writable else os.O_RDONLY)
-        try:
+        with io.opened(path, os.O_RDWR if writable else os.O_RDONLY) as descriptor:
             if os.fstat(descriptor).st_size < PAGE_BYTES:
                 raise FileNotFoundError(f"{path} is too short for the shared state")
             # The rest of a longer file is ignored.
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(descriptor, PAGE_BYTES, access=access)
             status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
         self._identity = status.st_dev, status.st_ino
         self._fields = memoryview(self._map).cast("q")
         self._check_version(path)
@@ -199,7 +197,7 @@ class SharedState:
     def is_valid(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether the state is valid: for this boot and store, with no broker started since."""
         return bool(self._fields[0] == STATE_FORMAT) and self._seal(store, lock) == [
-            self._fields[at] for at in self._seal_fields()
+            self._fields[at] for at in _SEAL_FIELDS
         ]
 
     def mark_clean(self) -> None:
@@ -231,7 +229,7 @@ class SharedState:
     def is_clean(self, store: bytes, lock: tuple[int, int]) -> bool:
         """Whether the state is clean: no writer or broker has run since a clean shutdown."""
         fields = self._fields
-        seal = dict(zip(self._seal_fields(), self._seal(store, lock), strict=True))
+        seal = dict(zip(_SEAL_FIELDS, self._seal(store, lock), strict=True))
         return (
             fields[0] == STATE_FORMAT
             and fields[FAILED] == 0
@@ -257,7 +255,7 @@ class SharedState:
 
     def validate_state(self, store: bytes, lock: tuple[int, int]) -> None:
         """Mark the state valid for this boot, this store and this lock file."""
-        for at, value in zip(self._seal_fields(), self._seal(store, lock), strict=True):
+        for at, value in zip(_SEAL_FIELDS, self._seal(store, lock), strict=True):
             self._fields[at] = value
         self._fields[FAILED] = 0
         self._fields[_WRITTEN_BY] = _joined(VERSIONS["state"], *map(int, RELEASE.split(".")))
@@ -300,10 +298,6 @@ class SharedState:
     def close(self) -> None:
         self._fields.release()
         self._map.close()
-
-    @staticmethod
-    def _seal_fields() -> tuple[int, ...]:
-        return (_BOOT, _BOOT + 1, _DEVICE, _INODE, _STORE, _STORE + 1, _LOCK_MTIME, _LOCK_INODE)
 
     def _seal(self, store: bytes, lock: tuple[int, int]) -> list[int]:
         return [*self._place(), *_halves(store), *lock]

@@ -149,12 +149,12 @@ class Flusher:
     def _take_lock(self, target: int, deadline: float, wait_ms: int) -> bool:
         """Take the flush lock; False if no flush is needed anymore."""
         while self._page[FLUSHED] < target:
-            seen = self._lock.sequence()
+            seen = self._lock.event.sequence()
             if self._lock.try_lock():
                 return True
             if time.monotonic() > deadline:
                 raise _late(wait_ms)
-            self._lock.wait(seen, self._pause(), self._waits_for(target))
+            self._lock.event.wait(seen, self._pause(), self._waits_for(target))
         return False
 
     def _waits_for(self, target: int) -> int:
