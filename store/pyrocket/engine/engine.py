@@ -5,6 +5,7 @@ from functools import cached_property
 from threading import RLock
 from typing import Any, TypeVar
 
+from pyrocket.base.cached import Cached
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk.layout import Layout
@@ -50,6 +51,8 @@ class Engine:
         self._identity = self._writer.identity if self._writer else load_identity(layout, config)
         warn_of_differences(layout, config, self._identity.config)
         self.topics = Topics(layout, clock)
+        self.known_topics = Cached(lambda: self.structure, self.topics.all)
+        """Returns the topics; they are read only if topics or files were created or deleted."""
         if self._writer is not None:
             _ = self.reader
 

@@ -42,7 +42,7 @@ from pyrocket.values.message import AppendResult, Message, SendResult, SendStatu
 _MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the appends of a group after the first one, which may have any size."""
 
-CheckBatches = Callable[[Writer, Sequence[EncodedBatch]], None]
+CheckBatches = Callable[[Sequence[EncodedBatch]], None]
 """Raises an error if batches must not be appended; called with the write lock."""
 
 
@@ -115,7 +115,7 @@ class GroupAppend:
     def _refuse_if_illegal(self, writer: Writer, entry: _Entry) -> None:
         try:
             writer.check_fits(entry.batches)
-            self._check(writer, entry.batches)
+            self._check(entry.batches)
         except Exception as error:
             entry.error, entry.done = error, True
 
@@ -163,7 +163,6 @@ class Sender:
         self._engine, self._topics, self._config = engine, engine.topics, engine.config
         self.outgoing = engine.encoder
         self._queue = GroupAppend(self._check_topics)
-        self._seen: tuple[int, dict[str, TopicConfig]] = (-1, {})
 
     def append(self, message: Message) -> SendResult:
         writer = self._engine.writer
@@ -215,7 +214,7 @@ class Sender:
         Each request is appended completely or not at all. Returns the result or error of each.
         """
         writer = self._engine.writer
-        errors = [self._change_of(writer, request.routes) for request in requests]
+        errors = [self._change_of(request.routes) for request in requests]
         legal = [own.batches for own, error in zip(requests, errors, strict=True) if error is None]
         self._create_system_topics(writer, [batch for batches in legal for batch in batches])
         appended = iter(self._queue.append_all(writer, legal))
@@ -225,25 +224,18 @@ class Sender:
             for error in errors
         ]
 
-    def _change_of(self, writer: Writer, routes: Mapping[str, int]) -> Exception | None:
+    def _change_of(self, routes: Mapping[str, int]) -> Exception | None:
         """Return an error if a topic no longer has the queues of its route, else None."""
-        known = self._known(writer)
+        known = self._engine.known_topics()
         for name, queues in routes.items():
             topic = known.get(name)
             if topic is None or topic.write_queues < queues or not topic.writable:
                 return _changed(name)
         return None
 
-    def _known(self, writer: Writer) -> dict[str, TopicConfig]:
-        """Return the topics; read again only if topics or files were created or deleted."""
-        structure = writer.structure
-        if self._seen[0] != structure:
-            self._seen = structure, self._topics.all()
-        return self._seen[1]
-
-    def _check_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
+    def _check_topics(self, batches: Sequence[EncodedBatch]) -> None:
         """Raise TopicNotFoundError if a topic was deleted, or lost queues, after the encoding."""
-        known = self._known(writer)
+        known = self._engine.known_topics()
         for batch in batches:
             topic = known.get(batch.topic)
             if topic is None or int(batch.queue_ids.max()) >= topic.write_queues:
@@ -252,7 +244,7 @@ class Sender:
     def _create_system_topics(self, writer: Writer, batches: Sequence[EncodedBatch]) -> None:
         """Create the missing system topics for the delayed messages of the batches."""
         queues = self.outgoing.delays.rooms({batch.topic for batch in batches})
-        if queues and lacking_topics(queues, self._known(writer)):
+        if queues and lacking_topics(queues, self._engine.known_topics()):
             with writer.exclusive():
                 self._engine.ensure_topics(queues)
 
@@ -273,7 +265,7 @@ class Sender:
         """
         writer = self._engine.writer
         check_topic_name(name)
-        topic = self._known(writer).get(name) or self._create(writer, name)
+        topic = self._engine.known_topics().get(name) or self._create(writer, name)
         if not topic.writable:
             raise MessageError(
                 f"topic {name!r} is not writable.",

@@ -7,6 +7,7 @@ epoch and saves the end of every queue. Offsets from an older epoch are valid up
 
 from collections.abc import Mapping
 
+from pyrocket.base.cached import Cached
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
@@ -27,7 +28,7 @@ class Epochs:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._cache: tuple[object, list[_Ends]] = None, []
+        self._load = Cached(lambda: file_stamp(layout.epochs), self._parse)
 
     @property
     def current(self) -> int:
@@ -70,12 +71,6 @@ class Epochs:
         path = self._layout.epochs
         content = [{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts]
         replace_file(path, encode_own(path, content), self._layout.scratch)
-
-    def _load(self) -> list[_Ends]:
-        stamp = file_stamp(self._layout.epochs)
-        if self._cache[0] != stamp:
-            self._cache = stamp, self._parse()
-        return self._cache[1]
 
     def _parse(self) -> list[_Ends]:
         text = read_or_none(self._layout.epochs)

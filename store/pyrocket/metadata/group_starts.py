@@ -7,6 +7,7 @@ changed. It outlives the topic, and is deleted with the group.
 from collections.abc import Mapping
 
 from pyrocket.base.arguments import is_whole
+from pyrocket.base.cached import Cached
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
@@ -29,7 +30,7 @@ class GroupStartFile:
 
     def __init__(self, layout: Layout) -> None:
         self._path, self._scratch = layout.group_starts, layout.scratch
-        self._cache: tuple[object, _Starts] = None, {}
+        self._load = Cached(lambda: file_stamp(self._path), self._parse)
 
     def all(self) -> Mapping[str, Mapping[str, GroupStart]]:
         """Return all starts by group and topic."""
@@ -76,14 +77,10 @@ class GroupStartFile:
         if lowered != known:
             self._save(lowered)
 
-    def _load(self) -> _Starts:
-        stamp = file_stamp(self._path)
-        if self._cache[0] != stamp:
-            data = read_or_none(self._path)
-            self._cache = stamp, {} if data is None else self._parse(data)
-        return self._cache[1]
-
-    def _parse(self, data: bytes) -> _Starts:
+    def _parse(self) -> _Starts:
+        data = read_or_none(self._path)
+        if data is None:
+            return {}
         try:
             table = decode_own(self._path, data)[_TABLE]
             return {

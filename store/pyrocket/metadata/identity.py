@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrocket.base.arguments import path_of
+from pyrocket.base.cached import Cached
 from pyrocket.base.config import StoreConfig
 from pyrocket.base.versions import RELEASE, VERSIONS, check_version
 from pyrocket.disk.io import read_or_none, replace_file
@@ -224,15 +225,13 @@ class SealedLog:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._seen: tuple[object, SealedRanges] | None = None
+        self._ranges = Cached(
+            lambda: (_stamp(layout.identity), lock_identity(layout.lock)), self._read
+        )
 
     def __call__(self) -> SealedRanges:
         """Return the ranges; empty if another program may have appended to the log."""
-        stamp = _stamp(self._layout.identity), lock_identity(self._layout.lock)
-        seen = self._seen
-        if seen is None or seen[0] != stamp:
-            seen = self._seen = stamp, self._read()
-        return seen[1]
+        return self._ranges()
 
     def _read(self) -> SealedRanges:
         known: dict[str, Any] = {}

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from pyrocket.base.arguments import check_text, check_type, is_whole
+from pyrocket.base.cached import Cached
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import MAX_QUEUES
 from pyrocket.disk.io import read_or_none, replace_file
@@ -53,14 +54,11 @@ class TopicTypes:
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._table = JsonTable(layout, "topics", _types_of, required=_TABLE)
         self._clock = clock
-        self._cache: tuple[object, dict[str, str]] = (None, {})
+        self._known = Cached(self._table.stamp, self._table.read)
 
     def of(self, topic: str) -> str:
         """Return the type of a topic's messages; empty if the topic accepts all types."""
-        stamp = self._table.stamp()
-        if self._cache[0] != stamp:
-            self._cache = stamp, self._table.read()
-        return self._cache[1].get(topic, "")
+        return self._known().get(topic, "")
 
     def set(self, topic: str, message_type: str) -> None:
         """Set the type of an existing topic, durably. Requires the write lock.

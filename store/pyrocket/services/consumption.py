@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pyrocket.base.cached import Cached
 from pyrocket.base.clock import Clock, steady_clock, system_clock
 from pyrocket.disk.io import read_hint, read_or_none, replace_file
 from pyrocket.disk.layout import Layout
@@ -82,9 +83,8 @@ class Consumption:
         self._offsets, self.starts = GroupOffsets(engine.layout), GroupStartTable(engine)
         self.epochs = Epochs(engine.layout)
         self._subscriptions = Subscriptions(engine.layout, engine.clock)
-        self._groups: tuple[object, dict[str, GroupConfig]] = (None, {})
-        self._topics: tuple[int, dict[str, TopicConfig]] = (-1, {})
-        self._committed: tuple[object, dict[tuple[str, str], OffsetsByQueue]] = (None, {})
+        self._groups = Cached(self._subscriptions.table.stamp, self._subscriptions.all)
+        self._committed = Cached(self._offsets.table.stamp, self._offsets.all)
         self._ends, self._ends_at = dict[tuple[str, int], int](), (-1, -1)
         self._reading = threading.Lock()
         self.saved_next: int | None = None
@@ -107,10 +107,7 @@ class Consumption:
 
     def group(self, name: str) -> GroupConfig | None:
         """Return a group from `subscriptionGroup.json`; the file is read only if it has changed."""
-        stamp = self._subscriptions.table.stamp()
-        if self._groups[0] != stamp:
-            self._groups = stamp, self._subscriptions.all()
-        return self._groups[1].get(name)
+        return self._groups().get(name)
 
     def consuming_group(self, name: str) -> GroupConfig:
         """Return a group that may consume. Raises GroupNotFoundError, StorePermissionError."""
@@ -126,10 +123,7 @@ class Consumption:
 
     def topic(self, name: str) -> TopicConfig | None:
         """Return a topic; the topic table is read only if topics have been created or deleted."""
-        structure = self._engine.structure
-        if self._topics[0] != structure:
-            self._topics = structure, self._reader.topics.all()
-        return self._topics[1].get(name)
+        return self._engine.known_topics().get(name)
 
     def ensure_topics(self, queues: Mapping[str, int]) -> None:
         """Create the missing topics with these numbers of queues. May wait for the write lock."""
@@ -289,10 +283,7 @@ class Consumption:
 
         The result must not be modified.
         """
-        stamp = self.offsets_stamp()
-        if self._committed[0] != stamp:
-            self._committed = stamp, self._offsets.all()
-        return self._committed[1]
+        return self._committed()
 
     def offsets_stamp(self) -> object:
         """Return a value that changes whenever committed offsets change. Cheap."""

@@ -79,7 +79,7 @@ def test_a_rejected_append_does_not_affect_the_others(crowd, monkeypatch):
     crowd.do("large", lambda: store.append_batch(batch([b"." * 4090], 0), topic="t"))
     crowd.do("good", lambda: store.append(message(b"good")))
     left = {name: topic for name, topic in inner(store).reader.topics.all().items() if name != "u"}
-    monkeypatch.setattr(inner(store).sender, "_known", lambda writer: left)
+    monkeypatch.setattr(inner(store).engine, "known_topics", lambda: left)
     answers = crowd.finish()
     assert isinstance(answers["deleted"], TopicNotFoundError)
     assert isinstance(answers["large"], MessageError)
