@@ -105,12 +105,7 @@ class Reader:
 
     def position(self) -> Position:
         """Return the shared state's position; without a valid state, one derived from files."""
-        state = self._valid_state()
-        if state is not None:
-            return self._position_of(state)
-        if end := self.interrupted_end():
-            return Position(end, end, hash("an interrupted recovery"))
-        return _derived_position(self._queues, self._layout)
+        return self._saved_position() or _derived_position(self._queues, self._layout)
 
     def cursors(self) -> dict[int, int]:
         """Return the services' cursors by index in the shared state; empty if it is invalid."""
@@ -122,7 +117,12 @@ class Reader:
         state = self._valid_state()
         return None if state is None else state[NEXT_DUE]
 
-    def _position_of(self, state: SharedState) -> Position:
+    def _saved_position(self) -> Position | None:
+        """Return the position of the shared state or of an interrupted recovery, if any."""
+        state = self._valid_state()
+        if state is None:
+            end = self.interrupted_end()
+            return Position(end, end, hash("an interrupted recovery")) if end else None
         position = state.position()
         if position.structure != self._structure:
             # Files may have been deleted, and new files created with the same names.
@@ -289,17 +289,13 @@ class Reader:
 
     def bound(self) -> int:
         """Return the log offset up to which messages are dispatched; WHOLE_LOG if unknown."""
-        state = self._valid_state()
-        if state is not None:
-            return self._position_of(state).dispatched
-        return self.interrupted_end() or WHOLE_LOG
+        position = self._saved_position()
+        return WHOLE_LOG if position is None else position.dispatched
 
     def log_end(self) -> int:
         """Return the log offset up to which messages are published; WHOLE_LOG if unknown."""
-        state = self._valid_state()
-        if state is not None:
-            return self._position_of(state).published
-        return self.interrupted_end() or WHOLE_LOG
+        position = self._saved_position()
+        return WHOLE_LOG if position is None else position.published
 
     def _valid_state(self) -> SharedState | None:
         if not self.identity.store_id and self._layout.identity.exists():
