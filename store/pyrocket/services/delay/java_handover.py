@@ -139,12 +139,12 @@ def _late_slot(pending: TimerEntries, second: int) -> int:
 class JavaTimerLog:
     """The timer log of one store. Callers must hold the store exclusively; writes are durable."""
 
-    def __init__(self, layout: Layout, file_bytes: int = 0) -> None:
-        """Open the log. New files are as large as existing ones, `file_bytes`, or RocketMQ's."""
+    def __init__(self, layout: Layout) -> None:
+        """Open the log. New files are as large as existing ones, or as RocketMQ's."""
         self._layout = layout
         sizes = (path.stat().st_size for path in sorted(layout.timer_log.glob("*")))
         sound = (size for size in sizes if units_per_file(size) > 0)
-        self._file_bytes = next(sound, 0) or file_bytes or FILE_BYTES
+        self._file_bytes = next(sound, FILE_BYTES)
         self._per_file = units_per_file(self._file_bytes)
 
     def rewrite(self, units: Units) -> None:
@@ -156,15 +156,17 @@ class JavaTimerLog:
         for folder in (layout.timer_log, layout.root):
             if folder.is_dir():
                 io.sync_directory(folder)
-        self._write(0, units, positions(len(units), self._file_bytes))
+        self.append(0, units)
 
     def append(self, count: int, units: Units) -> None:
         """Write units after the first `count`."""
         places = positions(count + len(units), self._file_bytes)
-        before, places = places[:count], places[count:]
         known = self._read(count)
-        wanted = np.isin(slot_times(known), slot_times(units))
-        self._write(count, units, places, known[wanted], before[wanted])
+        wanted = np.flatnonzero(np.isin(slot_times(known), slot_times(units)))
+        both = np.concatenate((known[wanted], units))
+        chain(both, np.concatenate((places[wanted], places[count:])))
+        # Concatenated arrays have the machine's byte order.
+        self._write(count, both[len(wanted) :].astype(UNIT), places[count:])
 
     def _read(self, count: int) -> Units:
         parts = [np.zeros(0, UNIT)]
@@ -176,23 +178,8 @@ class JavaTimerLog:
             parts.append(np.frombuffer(data, UNIT, len(data) // UNIT.itemsize))
         return np.concatenate(parts)
 
-    def _write(
-        self,
-        count: int,
-        units: Units,
-        places: Ints,
-        known: Units | None = None,
-        known_places: Ints | None = None,
-    ) -> None:
-        """Write units after `count` others; `known` are the existing units of the same seconds."""
-        if known is not None and known_places is not None:
-            both = np.concatenate((known, units))
-            chain(both, np.concatenate((known_places, places)))
-            units = both[len(known) :]
-        else:
-            chain(units, places)
-        # Concatenated arrays have the machine's byte order.
-        units = units.astype(UNIT)
+    def _write(self, count: int, units: Units, places: Ints) -> None:
+        """Write chained units after `count` others."""
         run = FileQueue(self._layout.timer_log, self._file_bytes, self._layout.scratch)
         first = 0
         while first < len(units):

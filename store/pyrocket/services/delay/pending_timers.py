@@ -54,8 +54,8 @@ class PendingTimers:
     include all entries of the cursor's second, even those before the cursor.
     """
 
-    def __init__(self, entries: TimerEntries, cursor: Cursor) -> None:
-        self.entries = sorted_unique(entries)
+    def __init__(self, parts: Iterable[TimerEntries], cursor: Cursor) -> None:
+        self.entries = sorted_unique(np.concatenate([_NOTHING, *parts]))
         self.ahead = are_after(self.entries, cursor)
         self.alive = are_live(self.entries) & self.ahead
 
@@ -95,7 +95,7 @@ def read_pending(
         for start in index.starts()
         if start + HOUR_MS > low
     ]
-    return PendingTimers(np.concatenate([_NOTHING, *parts, *more]), progress.cursor)
+    return PendingTimers([*parts, *more], progress.cursor)
 
 
 def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> PendingTimers:
@@ -109,7 +109,7 @@ def read_second(index: TimerIndex, progress: TimerProgress, due_ms: int) -> Pend
         lambda part: (part["due"] > low) & (part["due"] <= low + SLOT_MS),
         tally=index.tally.read(progress.queue_offset),
     )
-    return PendingTimers(entries, progress.cursor)
+    return PendingTimers([entries], progress.cursor)
 
 
 def are_live(entries: TimerEntries) -> Bools:

@@ -165,12 +165,7 @@ class TimerTally:
 
 def count_by_hour(entries: TimerEntries) -> Hours:
     """Return the number and the sum of checks of sealed entries by file, without duplicates."""
-    starts = (entries["due"] - 1) // HOUR_MS * HOUR_MS
-    names, of = np.unique(starts, return_inverse=True)
-    sums = np.zeros(len(names), np.uint64)
-    np.add.at(sums, of, entries["check"])
-    counts = np.bincount(of, minlength=len(names))
-    return dict(zip(names.tolist(), zip(counts.tolist(), sums.tolist(), strict=True), strict=True))
+    return _by_start((entries["due"] - 1) // HOUR_MS * HOUR_MS, 1, entries["check"])
 
 
 def add_hours(first: Hours, second: Hours) -> Hours:
@@ -185,10 +180,14 @@ def add_hours(first: Hours, second: Hours) -> Hours:
 def hours_of(rows: TallyRows) -> Hours:
     """Return the sums of all rows."""
     rows = rows[rows["start"] != MARK]
-    names, of = np.unique(rows["start"], return_inverse=True)
+    return _by_start(rows["start"], rows["count"], rows["sum"])
+
+
+def _by_start(starts: Ints, count: Ints | int, checks: Hashes) -> Hours:
+    names, of = np.unique(starts, return_inverse=True)
     counts, sums = np.zeros(len(names), np.int64), np.zeros(len(names), np.uint64)
-    np.add.at(counts, of, rows["count"])
-    np.add.at(sums, of, rows["sum"])
+    np.add.at(counts, of, count)
+    np.add.at(sums, of, checks)
     return dict(zip(names.tolist(), zip(counts.tolist(), sums.tolist(), strict=True), strict=True))
 
 
@@ -303,9 +302,9 @@ class TimerIndex:
         self.make()
         self.tally.write(timed, hours)
 
-    def erase(self, choose: Chosen, starts: Ints | list[int] | None = None) -> int:
+    def erase(self, choose: Chosen) -> int:
         """Overwrite chosen entries with zeros; return their number. Durable only after `sync`."""
-        return sum(self._erase(int(start), choose) for start in starts or self.starts())
+        return sum(self._erase(start, choose) for start in self.starts())
 
     def _erase(self, start: int, choose: Chosen) -> int:
         path, erased, position = self._path(start), 0, 0

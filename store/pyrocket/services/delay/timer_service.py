@@ -28,7 +28,7 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.system_topics import TIMER_TOPIC
-from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, seal
+from pyrocket.formats.timer_entry import TimerEntries, seal
 from pyrocket.metadata.service_cursors import read_cursors
 from pyrocket.services.delay.copies import MAX_BYTES, copies_of_due
 from pyrocket.services.delay.pending_timers import (
@@ -193,7 +193,7 @@ class TimerService:
             if error.code != TIMERS_DAMAGED:
                 raise
         parts = self._read_new(first, max(end, progress.queue_offset), progress)
-        return PendingTimers(np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor)
+        return PendingTimers(parts, progress.cursor)
 
     def indexed_since(self, start: int, progress: TimerProgress) -> TimerEntries | None:
         """Return the indexed pending timers at queue offset `start` or later.
@@ -214,9 +214,7 @@ class TimerService:
             )
             for hour in sorted(hours)
         ]
-        return PendingTimers(
-            np.concatenate([np.zeros(0, TIMER_ENTRY), *parts]), progress.cursor
-        ).pending
+        return PendingTimers(parts, progress.cursor).pending
 
     def last_entry(self, end: int) -> Entries:
         """Return the queue entry before `end`, if it still exists."""
