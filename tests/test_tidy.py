@@ -62,7 +62,6 @@ PATHS_OUTSIDE_DISK = {
     "tools.verify.state": ".glob",
     "tools.cli": "os.open",
     "tools.cli.message": ".read_bytes",
-    "services.delay.schedule_service": "os.listdir",
     "services.delay.timer_index": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
@@ -70,7 +69,6 @@ PATHS_OUTSIDE_DISK = {
     "metadata.store_sizes": ".glob",
     "engine.parts.snapshot": ".glob .iterdir os.walk",
     "services.delay.java_handover": ".glob",
-    "engine.parts.topic_admin": ".glob",
 }
 """Module → the operations by which it opens, lists or changes paths; these operations should move
 to `disk`.

@@ -148,9 +148,7 @@ class TopicAdmin:
     def _queue_ids(self, topic: TopicConfig) -> list[int]:
         """Return the ids of the topic's queues, and of former queues that are still on disk."""
         count = max(topic.read_queues, topic.write_queues)
-        folder = self._layout.topic_queues(topic.name)
-        on_disk = (int(path.name) for path in folder.glob("*") if path.name.isdigit())
-        return sorted({*range(count), *on_disk})
+        return sorted({*range(count), *self._engine.reader.files.queues.of_topic(topic.name)})
 
     def _remove_queues(self, name: str) -> None:
         self._engine.writer.files.queues.close()

@@ -7,7 +7,6 @@ the cursor, so each message is delivered once, even after a crash.
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -98,12 +97,8 @@ class ScheduleService:
 
     def _used_levels(self) -> list[int]:
         """Return the levels that have ever had a message; most stores use only a few."""
-        try:
-            names = os.listdir(self._layout.topic_queues(SCHEDULE_TOPIC))
-        except FileNotFoundError:
-            return []
-        levels = sorted(int(name) + 1 for name in names if name.isascii() and name.isdigit())
-        return [level for level in levels if level <= len(self._delays_ms)]
+        queue_ids = self._reader.files.queues.of_topic(SCHEDULE_TOPIC)
+        return [queue_id + 1 for queue_id in queue_ids if queue_id < len(self._delays_ms)]
 
     def _take(self, delivery: "_Delivery", level: int, start: int, end: int, now_ms: int) -> None:
         """Add due messages of a level to the append while it has room."""
