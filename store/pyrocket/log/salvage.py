@@ -115,7 +115,7 @@ class LogCheck:
             elif fault:
                 before = self.records + int(good[:at].sum())
                 self.bad.append(DamagedRange(where, where + size, fault, before))
-        return RecordFields(run.buffer, run.base, run.starts[good], run.sizes[good]), position
+        return run.part(good), position
 
     def _continues_at(self, position: int) -> bool:
         """Whether a record or a blank record starts at `position`."""

@@ -18,13 +18,13 @@ from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.hashes import tags_hashes
 from pyrocket.formats.properties import DELAY
+from pyrocket.formats.property_columns import numbers
 from pyrocket.formats.queue_entry import ENTRY, Entries, build_entries
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import RecordFields
@@ -106,7 +106,7 @@ def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray
     delayed = pc.equal(run.topics(), SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
     if not delayed.any():
         return codes
-    levels = _levels(properties.column(DELAY))
+    levels = numbers(properties.column(DELAY), _LEVEL)
     delays = np.array((0, *delay_levels_ms))[np.minimum(levels, len(delay_levels_ms))]
     return np.where(delayed & (levels > 0), run.store_timestamp + delays, codes)
 
@@ -127,14 +127,8 @@ def underivable(
     delays = found["tags_code"] - records.store_timestamp
     same &= (delays > 0) & (delays % _SECOND == 0)
     if same.any():
-        same &= _levels(records.property_columns.column(DELAY)) > 0
+        same &= numbers(records.property_columns.column(DELAY), _LEVEL) > 0
     return same if ours_too else same & ~records.has_store_host(OUR_HOST)
-
-
-def _levels(text: pa.StringArray) -> npt.NDArray[np.int64]:
-    """Return the delay levels; 0 for none."""
-    number = pc.if_else(pc.match_substring_regex(text, _LEVEL), text, pa.scalar("0"))
-    return pc.fill_null(number, "0").cast(pa.int64()).to_numpy()
 
 
 WHOLE_LOG = 2**63 - 1

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -133,15 +132,10 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
     # A cheap search first, because most messages of a log were never scheduled.
     scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
-    candidates = _rows(run, scheduled)
-    chosen = _rows(candidates, are_delivered(candidates))
+    candidates = run.part(scheduled.to_numpy(zero_copy_only=False))
+    chosen = candidates.part(are_delivered(candidates).to_numpy(zero_copy_only=False))
     if len(chosen):
         yield chosen
-
-
-def _rows(run: RecordFields, chosen: pa.BooleanArray) -> RecordFields:
-    rows: npt.NDArray[np.int64] = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
-    return RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
 
 
 _NAMES = (UNIQ_KEY, DELAY, TIMER_OUT_MS, REAL_TOPIC, REAL_QID)

@@ -110,8 +110,7 @@ def _joined(runs: Iterator[RecordFields]) -> TimerEntries:
 def _copies_in(run: RecordFields) -> TimerEntries:
     run.check_structure()
     marked = pc.match_substring(run.properties(), f"{TIMER_OUT_MS}\x01")
-    rows = np.flatnonzero(marked.to_numpy(zero_copy_only=False))
-    candidates = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
+    candidates = run.part(marked.to_numpy(zero_copy_only=False))
     homes = PropertyColumns(candidates.properties()).column(REAL_TOPIC)
     home = pc.fill_null(pc.equal(homes.cast("binary"), candidates.topics()), False)
     copies = np.asarray(home.to_numpy(zero_copy_only=False), bool) & ~of_timer_topic(candidates)
