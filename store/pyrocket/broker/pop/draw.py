@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import groupby
 
 import numpy as np
 
@@ -307,12 +308,6 @@ def key_of(text: str) -> int:
 
 def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and last offset of each run of consecutive offsets."""
-    first = last = -1
-    for offset in offsets:
-        if offset != last + 1 or first < 0:
-            if first >= 0:
-                yield first, last
-            first = offset
-        last = offset
-    if first >= 0:
-        yield first, last
+    for _, group in groupby(enumerate(offsets), lambda numbered: numbered[1] - numbered[0]):
+        run = [offset for _, offset in group]
+        yield run[0], run[-1]

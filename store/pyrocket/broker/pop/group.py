@@ -14,7 +14,6 @@ from pyrocket.formats.receipt import Receipt
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import RETRY_PREFIX
 from pyrocket.services.consumption import Consumption
-from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import SendStatus
 
 _MAX_BATCHES = 1000
@@ -218,10 +217,6 @@ class GroupStates:
         """Return the states of all groups."""
         with self._lock:
             return [*self._groups.values()]
-
-    def config(self, group: str) -> GroupConfig:
-        """Return the settings of a group that may consume; see `Consumption.consuming_group`."""
-        return self._storage.consuming_group(group)
 
     def has(self, group: str) -> bool:
         """Whether a group has a state."""

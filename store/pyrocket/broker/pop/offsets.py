@@ -157,12 +157,11 @@ class OffsetKeeper:
 
 
 def _moves(state: GroupState, table: _Table) -> list[_Move]:
-    moves = []
-    for place, queue in state.queues.items():
-        before, offset = _found(table, state.name, place), queue.committed
-        if before != offset:
-            moves.append(_Move(state.name, place, before, offset))
-    return moves
+    return [
+        _Move(state.name, place, before, queue.committed)
+        for place, queue in state.queues.items()
+        if (before := _found(table, state.name, place)) != queue.committed
+    ]
 
 
 def _wait_for(stored: Sequence[Stored]) -> None:

@@ -156,7 +156,7 @@ class Pop:
             attempt_id=attempt_id,
             longest=longest,
         )
-        config = self._states.config(group)
+        config = self._storage.consuming_group(group)
         with self._states.opened(group) as state:
             return self._receiver.receive(state, config, wanted)
 
@@ -232,7 +232,7 @@ class Pop:
 
     def lag(self, group: str, topic: str) -> Lags:
         """Return the lag of a group in each queue of a topic and of its retry topics."""
-        self._states.config(group)
+        self._storage.consuming_group(group)
         state = self._states.known(group)
         with state.lock:
             places = self._receiver.places(state, topic)

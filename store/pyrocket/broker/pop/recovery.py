@@ -87,24 +87,24 @@ def _restore(
     storage: Consumption, content: dict[str, Any] | None
 ) -> tuple[bytes, int, dict[str, GroupState] | None]:
     """Return the key, first change and groups of a snapshot; groups is None if it is unusable."""
-    if content is None:
-        return new_key(), 0, None
     key = new_key()
+    if content is None:
+        return key, 0, None
     try:
         key = bytes.fromhex(content["key"])
-        if not _agrees(storage, int(content["next"]), int(content["last"])):
-            _log.warning("pop.json does not match the log: groups resume at committed offsets")
-            return key, 0, None
-        groups = {
-            name: GroupState.from_json(name, queues) for name, queues in content["groups"].items()
-        }
-        return key, int(content["next"]), groups
+        if _agrees(storage, int(content["next"]), int(content["last"])):
+            groups = {
+                name: GroupState.from_json(name, queues)
+                for name, queues in content["groups"].items()
+            }
+            return key, int(content["next"]), groups
+        _log.warning("pop.json does not match the log: groups resume at committed offsets")
     except PARSE_ERRORS as error:
         _log.error(
             "pop.json cannot be parsed (%s): groups resume at committed offsets",
             describe_error(error),
         )
-        return key, 0, None
+    return key, 0, None
 
 
 def _time_of(content: dict[str, Any] | None) -> int:
