@@ -183,10 +183,7 @@ class Broker(ServedStore):
         self, group: str, topic: str, to: ResetTo, *, force: bool = False
     ) -> dict[int, int]:
         """Reset a group's offsets in a topic, and return them; see `Consumers.reset`."""
-
-        def reset() -> dict[int, int]:
-            return self.consumers.reset(group, topic, to, force=force)
-
+        reset = partial(self.consumers.reset, group, topic, to, force=force)
         return self.restart(group, topic, reset, to if isinstance(to, Mapping) else None)
 
     def restart(

@@ -6,9 +6,11 @@ settings also have a name in RocketMQ's broker.conf. A file whose name does not 
 read as a broker.conf.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -54,16 +56,9 @@ def _seconds(text: str) -> float:
     return duration_ms / 1000
 
 
-def _size(text: str) -> int:
+def _size(text: str, most: float = math.inf) -> int:
     size = parse_size(text)
-    if not size:
-        raise ValueError
-    return size
-
-
-def _message_size(text: str) -> int:
-    size = _size(text)
-    if size > MAX_BODY_BYTES:
+    if not size or size > most:
         raise ValueError
     return size
 
@@ -73,10 +68,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _one_of(*choices: str) -> SettingKind:
-    def choose(text: str) -> str:
-        return {choice: choice for choice in choices}[text]
-
-    return SettingKind(" or ".join(choices), choose)
+    return SettingKind(" or ".join(choices), {choice: choice for choice in choices}.__getitem__)
 
 
 def _topic(text: str) -> str:
@@ -106,7 +98,7 @@ FLAG = SettingKind(
 )
 DURATION = SettingKind("a duration such as 30s or 5m", _seconds, _show_seconds)
 SIZE = SettingKind("a size such as 4m", _size, _show_size)
-MESSAGE_SIZE = SettingKind("a size up to 4m", _message_size, _show_size)
+MESSAGE_SIZE = SettingKind("a size up to 4m", partial(_size, most=MAX_BODY_BYTES), _show_size)
 TOPIC = SettingKind("the name of a topic that clients may send to", _topic)
 LIST = SettingKind("a comma-separated list", _list, ", ".join)
 HOURS_OF_DAY = SettingKind(
@@ -125,12 +117,9 @@ def _setting(
     return field(default=default, metadata={"default": kind.show(default), **about})
 
 
-def _flush(text: str) -> str:
-    return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}.get(text, text)
-
-
-def _role(text: str) -> str:
-    return {"ASYNC_MASTER": "false", "SYNC_MASTER": "true"}.get(text, text)
+def _words(java: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that translates RocketMQ's words, and keeps others."""
+    return lambda text: java.get(text, text)
 
 
 _MS = "{}ms".format
@@ -191,7 +180,7 @@ class Settings:
         FLAG,
         "Whether sends are acknowledged after a replica has the messages durably.",
         "brokerRole",
-        _role,
+        _words({"ASYNC_MASTER": "false", "SYNC_MASTER": "true"}),
     )
     sync_timeout: float = _setting(
         2.0, DURATION, "How long a send waits for a replica. Clients wait 3 s for a reply.",
@@ -217,7 +206,7 @@ class Settings:
         _one_of("async", "sync"),
         "Whether appends are acknowledged before (async) or after (sync) the flush.",
         "flushDiskType",
-        _flush,
+        _words({"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}),
     )
     flush_timeout: float = _setting(
         5.0, DURATION, "How long an append waits for its flush.", "syncFlushTimeout", _MS
