@@ -123,13 +123,7 @@ def by_config(assigned: Sequence[MessageQueue]) -> Strategy:
 
     The strategy checks none of its arguments. Source: `AllocateMessageQueueByConfig`.
     """
-
-    def allocate(
-        group: str, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
-    ) -> list[MessageQueue]:
-        return list(assigned)
-
-    return allocate
+    return lambda group, client_id, queues, members: list(assigned)
 
 
 def by_consistent_hash(virtual_nodes: int = 10) -> Strategy:

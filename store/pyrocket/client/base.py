@@ -111,12 +111,17 @@ class BaseClient:
 
     def _in_loop(self, function: Callable[[], _T]) -> _T:
         """Call a function of the core in the event loop. Raises the errors of a closed client."""
-        self._check_started()
 
         async def call() -> _T:
             return function()
 
-        return self._instance.run(call())
+        return self._started.run(call())
+
+    @property
+    def _started(self) -> Instance:
+        """The instance. Raises the errors of a client that is not started, or closed."""
+        self._check_started()
+        return self._instance
 
     def _check_started(self) -> None:
         self._check_not_closed()

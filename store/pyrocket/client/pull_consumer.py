@@ -1,10 +1,10 @@
 """`PullConsumer`: its caller assigns queues, and polls their messages."""
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from inspect import signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pyrocket.base.arguments import check_amount, check_whole
 from pyrocket.base.clock import system_clock
@@ -83,8 +83,7 @@ class PullConsumer(BaseClient):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be read, sorted. Raises TopicNotFoundError."""
-        self._check_started()
-        return sorted(self._run(self._instance.routes.get(topic, fresh=True)).readable)
+        return sorted(self._started.run(self._instance.routes.get(topic, fresh=True)).readable)
 
     def assign(self, queues: Collection[MessageQueue] | str) -> None:
         """Read exactly these queues; those that are assigned already keep their positions.
@@ -97,7 +96,7 @@ class PullConsumer(BaseClient):
         """
         self._check_started()
         wanted = self.queues(queues) if isinstance(queues, str) else queues
-        self._run(self._core.assign([*wanted]))
+        self._instance.run(self._core.assign([*wanted]))
 
     def assigned(self) -> list[MessageQueue]:
         """Return the assigned queues, sorted."""
@@ -140,8 +139,7 @@ class PullConsumer(BaseClient):
         """
         check_amount("timeout_s", timeout_s)
         check_whole("max_messages", max_messages, 1, 1_000_000)
-        self._check_started()
-        return self._run(self._core.poll(timeout_s, max_messages))
+        return self._started.run(self._core.poll(timeout_s, max_messages))
 
     def pull(
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32, hold_ms: int = 0
@@ -152,25 +150,22 @@ class PullConsumer(BaseClient):
 
         Raises GroupNotFoundError, QueueNotFoundError.
         """
-        self._check_started()
+        transport = self._started.transport
         subscription = self._config.by_topic.get(queue.topic, Subscription())
         request = Pull(queue, self._config.group, offset, subscription, max_messages, hold_ms)
-        return self._run(self._instance.transport.pull(request))
+        return self._instance.run(transport.pull(request))
 
     def bounds(self, queue: MessageQueue) -> QueueOffsets:
         """Return the minimum and maximum offset of a queue. Raises QueueNotFoundError."""
-        self._check_started()
-        return self._run(self._instance.transport.bounds(queue))
+        return self._started.run(self._instance.transport.bounds(queue))
 
     def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the first message stored at or after a time (epoch ms)."""
-        self._check_started()
-        return self._run(self._instance.transport.offset_at(queue, time_ms))
+        return self._started.run(self._instance.transport.offset_at(queue, time_ms))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the next offset that the group has committed for a queue, if any."""
-        self._check_started()
-        return self._run(self._instance.transport.committed(self._config.group, queue))
+        return self._started.run(self._instance.transport.committed(self._config.group, queue))
 
     def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None
@@ -181,8 +176,7 @@ class PullConsumer(BaseClient):
         brokers have answered. A commit never moves an offset back. Raises InvalidInputError
         (COMMIT_FENCED) if this client is no longer a member of its group.
         """
-        self._check_started()
-        return self._run(self._core.commit(offsets))
+        return self._started.run(self._core.commit(offsets))
 
     def commit_async(
         self,
@@ -193,18 +187,14 @@ class PullConsumer(BaseClient):
 
         callback: Called by the event loop with the future when it is done; must not block.
         """
-        self._check_started()
-        done = self._instance.submit(self._core.commit(offsets))
+        done = self._started.submit(self._core.commit(offsets))
         if callback is not None:
             done.add_done_callback(callback)
         return done
 
-    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        return self._instance.run(coroutine)
-
     def _begin(self) -> None:
         self._member = member = self._instance.join(self._config.group)
-        self._run(self._create_core(member))
+        self._instance.run(self._create_core(member))
 
     async def _create_core(self, member: Member) -> None:
         config, transport = self._config, self._instance.transport
@@ -218,6 +208,6 @@ class PullConsumer(BaseClient):
 
     def _end(self) -> None:
         try:
-            self._run(self._core.close())
+            self._instance.run(self._core.close())
         finally:
             self._instance.leave(self._config.group, cast(Member, self._member))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -128,7 +129,8 @@ class ConsumerCore:
         repeat(
             "the rebalance is repeated", self._rebalance, every_s=HEARTBEAT_S, wake=self._changes
         )
-        repeat("the old routes remain in use", self._refresh_routes, every_s=REFRESH_S)
+        refresh = partial(self._routes.refresh, lambda topic: self._changes.set())
+        repeat("the old routes remain in use", refresh, every_s=REFRESH_S)
 
     async def subscribe(self, topic: str, subscription: Subscription) -> None:
         """Consume a topic from now on, or change what is consumed of it.
@@ -240,9 +242,6 @@ class ConsumerCore:
         """Send heartbeats and rebalance: at each change of group or route, and every 20 s."""
         await self._member.beat()
         await self._member.rebalance()
-
-    async def _refresh_routes(self) -> None:
-        await self._routes.refresh(lambda topic: self._changes.set())
 
 
 def _subscriptions_of(config: ConsumerConfig) -> dict[str, Subscription]:

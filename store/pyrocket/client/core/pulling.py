@@ -75,12 +75,7 @@ class Pulling:
                 await asyncio.sleep(self.config.pull_interval_ms / 1000)
 
     async def _pull(self, held: ProcessQueue) -> None:
-        reply = await self.transport.pull(self._request(held))
-        if not held.dropped:
-            self._take(held, reply)
-
-    def _request(self, held: ProcessQueue) -> Pull:
-        return Pull(
+        request = Pull(
             held.queue,
             self.config.group,
             held.next_offset,
@@ -89,6 +84,9 @@ class Pulling:
             HOLD_MS,
             held.epoch,
         )
+        reply = await self.transport.pull(request)
+        if not held.dropped:
+            self._take(held, reply)
 
     def _take(self, held: ProcessQueue, reply: Pulled) -> None:
         if reply.status is PullStatus.OFFSET_ILLEGAL:
