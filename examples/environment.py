@@ -113,9 +113,13 @@ def prepare(extras: list[str]) -> Path:
     # Both commands share the environment: keep the extras that the other command installed.
     both = sorted({*extras, *stamp.get("extras", [])})
     say(f"installing '.[{','.join(both)}]' (a minute or two)")
+    # pip builds a wheel of Spark, whose compression would take 15 s, and is used only once.
+    config = VENV / "wheels.cfg"
+    config.write_text("[bdist_wheel]\ncompression = stored\n")
     # Most installed modules are never imported; Python compiles the others at their first import.
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--no-compile"]
-    _run([str(python), "-m", "pip", "install", *options, "-e", f".[{','.join(both)}]"], _HINT)
+    install = [str(python), "-m", "pip", "install", *options, "-e", f".[{','.join(both)}]"]
+    _run(install, _HINT, config)
     _stamp_file().write_text(json.dumps(_stamp(both)))
     return python
 
@@ -226,13 +230,17 @@ def _works(python: Path) -> bool:
         return False
 
 
-def _run(command: list[str], hint: str) -> None:
-    """Run a step of the set-up in the checkout; print its output only if it fails."""
+def _run(command: list[str], hint: str, config: Path | None = None) -> None:
+    """Run a step of the set-up in the checkout; print its output only if it fails.
+
+    `config` is a file with settings of setuptools.
+    """
     lines: list[str] = []
     started = time.monotonic()
     with subprocess.Popen(
         command,
         cwd=CHECKOUT,
+        env={**os.environ, "DIST_EXTRA_CONFIG": str(config)} if config else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -31,7 +31,7 @@ def steps(checkout, monkeypatch):
     """The commands of the set-up, recorded and not run."""
     taken = []
 
-    def run(command, hint):
+    def run(command, hint, config=None):
         taken.append(command[1:3])
         executable(checkout / ".venv" / "bin" / "python", "exit 0")
 
