@@ -16,17 +16,9 @@ from interop.maven import UnavailableError, call, fetch
 from pyrocket import Message, Store
 from support import broker_process
 from support.certificates import write_certificate
+from support.users import secret_of, write_users
 
 GO_CLIENT = "github.com/apache/rocketmq-clients/golang/v5@v5.1.4"
-USERS = """
-[users.owner]
-secret = "a secret of the owner"
-[[rules]]
-users = ["owner"]
-topics = ["*"]
-groups = ["*"]
-allow = ["publish", "subscribe"]
-"""
 SENDS, IN_FLIGHT = 10_000, 256
 MESSAGES, KEYS = 6_000, 50
 
@@ -77,11 +69,9 @@ def test_producers_and_consumers_work(client, tmp_path, secure):
     path, options, credentials = tmp_path / "store", (), {}
     if secure:
         pem, key = write_certificate(tmp_path)
-        users = tmp_path / "users.toml"
-        users.touch(0o600)
-        users.write_text(USERS)
+        users = write_users(tmp_path, owner=("publish subscribe", "*", "*"))
         options = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
-        credentials = {"user": "owner", "secret": "a secret of the owner"}
+        credentials = {"user": "owner", "secret": secret_of("owner")}
     with Store.open(path, create=True) as store:
         for topic in ("orders", "other"):
             store.topics.create(topic)

@@ -4,21 +4,14 @@ import json
 
 import pytest
 from pyrocket import Store
-from pyrocket.broker.access import read_access
 from pyrocket.server.tls import Certificate
 from pyspark_pyrocket.tools.doctor import endpoint as steps
 from support.broker import served
 from support.certificates import write_certificate
 from support.commands import document, run
+from support.users import access_of, secret_of
 
-USERS = """
-[users.spark]
-secret = "spark's secret"
-[[rules]]
-users = ["spark"]
-topics = ["orders"]
-allow = ["subscribe"]
-"""
+RULE = "subscribe", "orders"
 
 
 @pytest.fixture
@@ -46,11 +39,8 @@ def test_every_step_succeeds_with_a_broker_without_users(store):
 
 def test_tls_and_credentials_are_checked(store, tmp_path):
     pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
-    access, certificate = read_access(str(users)), Certificate(str(pem), str(key))
-    known = {"PYROCKET_ACCESS_KEY": "spark", "PYROCKET_SECRET_KEY": "spark's secret"}
+    access, certificate = access_of(tmp_path, spark=RULE), Certificate(str(pem), str(key))
+    known = {"PYROCKET_ACCESS_KEY": "spark", "PYROCKET_SECRET_KEY": secret_of("spark")}
     with served(store, access=lambda: access, certificate=certificate) as address:
         verdicts, last = examined(address, "--tls", "--ca", pem, **known)
         assert verdicts["TLS"] == verdicts["rights"] == "ok"
@@ -71,11 +61,9 @@ def test_tls_and_credentials_are_checked(store, tmp_path):
 
 def test_the_user_and_the_endpoint_come_from_the_places_of_all_commands(store, tmp_path):
     pem, key = write_certificate(tmp_path)
-    users, secret, config = (tmp_path / name for name in ("users.toml", "secret", "cli.toml"))
-    users.touch(0o600)
-    users.write_text(USERS)
-    secret.write_text("spark's secret\n")
-    access, certificate = read_access(str(users)), Certificate(str(pem), str(key))
+    secret, config = tmp_path / "secret", tmp_path / "cli.toml"
+    secret.write_text(secret_of("spark") + "\n")
+    access, certificate = access_of(tmp_path, spark=RULE), Certificate(str(pem), str(key))
     with served(store, access=lambda: access, certificate=certificate) as address:
         config.touch(0o600)
         config.write_text(

@@ -20,18 +20,9 @@ from support.broker import served
 from support.broker_process import running
 from support.certificates import write_certificate
 from support.transports import disconnect
+from support.users import secret_of, write_users
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
-USERS = """
-[users.spark]
-secret = "spark's secret"
-[users.guest]
-secret = "guest's secret"
-[[rules]]
-users = ["spark"]
-topics = ["t"]
-allow = ["publish", "subscribe"]
-"""
 SOON_S = 10
 CHECKPOINT = {
     "brokers": {"broker-a": {"epoch": 0, "store": ""}},
@@ -39,7 +30,7 @@ CHECKPOINT = {
     "topics": {},
     "version": 2,
 }
-SPARK = {"accessKey": "spark", "secretKey": "spark's secret"}
+SPARK = {"accessKey": "spark", "secretKey": secret_of("spark")}
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +40,7 @@ def broker(tmp_path_factory):
     with Store.open(folder / "store", create=True) as store:
         store.topics.create("t")
     pem, key = write_certificate(folder)
-    users = folder / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
+    users = write_users(folder, spark=("publish subscribe", "t"), guest=None)
     arguments = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
     with running(folder / "store", *arguments) as (_, found):
         yield found.listen[0], {"endpoint.tls": "true", "endpoint.ca": str(pem)}
@@ -82,7 +71,7 @@ def check_fails_soon(start, address, match):
 def test_tls_and_credentials_are_read_from_the_options(broker, tmp_path):
     address, tls = broker
     secret = tmp_path / "secret"
-    secret.write_text("spark's secret\n")
+    secret.write_text(secret_of("spark") + "\n")
     for given in (SPARK, {"accessKey": "spark", "secretKeyFile": str(secret)}):
         options = {"endpoint": address, "topic": "t", **tls, **given}
         reader = DefaultSource(options).reader(SCHEMA)
@@ -169,7 +158,7 @@ def test_a_restarted_query_waits_for_its_broker(tmp_path):
     [
         ({}, "accessKey"),
         ({"accessKey": "spark", "secretKey": "wrong"}, "secretKey"),
-        ({"accessKey": "guest", "secretKey": "guest's secret"}, "right"),
+        ({"accessKey": "guest", "secretKey": secret_of("guest")}, "right"),
     ],
     ids=["no user", "a wrong secret", "no right"],
 )

@@ -19,6 +19,7 @@ from support.broker_process import RestartableBroker, running
 from support.certificates import write_certificate
 from support.stores import batch
 from support.transports import disconnect
+from support.users import secret_of, write_users
 
 JOB = Path(__file__).with_name("endpoint_job.py")
 HIDES = ["unshare", "--mount"]
@@ -150,26 +151,21 @@ def test_tasks_use_tls_and_credentials(box, spark, tmp_path):
     """A read and a write of a user with these rights; plans do not show the secret."""
     box.create(queues=2)
     pem, key = write_certificate(tmp_path)
-    secret, users = tmp_path / "secret", tmp_path / "users.toml"
-    for path in (secret, users):
-        path.touch(0o600)
-    secret.write_text("spark's secret")
-    users.write_text(
-        '[users.spark]\nsecret = "spark\'s secret"\n[[rules]]\nusers = ["spark"]\n'
-        'topics = ["t"]\nallow = ["publish", "subscribe", "admin"]\n'
-    )
+    secret, users = tmp_path / "secret", write_users(tmp_path, spark=("admin", "t"))
+    secret.touch(0o600)
+    secret.write_text(secret_of("spark"))
     flags = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
     with running(Path(box.path), *flags) as (_, found):
         target = {"endpoint": found.listen[0], "endpoint.tls": "true", "endpoint.ca": str(pem)}
         target |= {"accessKey": "spark", "secretKeyFile": str(secret)}
         rows = spark.range(0, 20, 1, 2).selectExpr("CAST(id AS STRING) AS body")
         rows.write.format("pyrocket").mode("append").options(**target, topic="t").save()
-        with_secret = {**target, "secretKey": "spark's secret"}
+        with_secret = {**target, "secretKey": secret_of("spark")}
         del with_secret["secretKeyFile"]
         read = spark.read.format("pyrocket").options(**with_secret, topic="t")
         frame = read.schema("body STRING").load()
         assert sorted(int(row.body) for row in frame.collect()) == [*range(20)]
-        assert "spark's secret" not in frame._jdf.queryExecution().toString()
+        assert secret_of("spark") not in frame._jdf.queryExecution().toString()
         with pytest.raises(Exception, match="PERMISSION_DENIED"):
             spark.read.format("pyrocket").options(**target, topic="forbidden").load().count()
         disconnect()

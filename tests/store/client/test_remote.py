@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 from pyrocket import Message, MessageQueue, Store, StoreConfig
 from pyrocket.base.credentials import Credentials
-from pyrocket.broker.access import read_access
 from pyrocket.broker.broker import Broker
 from pyrocket.client.instance import wait_for
 from pyrocket.client.producer import Producer
@@ -33,23 +32,7 @@ from pyrocket.values.transactions import LocalTransactionState
 from support import name_server
 from support.broker import served
 from support.certificates import write_certificate
-
-USERS = """
-[users.owner]
-secret = "12345678"
-[users.reader]
-secret = "23456789"
-[[rules]]
-users = ["owner"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-[[rules]]
-users = ["reader"]
-topics = ["orders"]
-groups = ["billing"]
-allow = ["subscribe"]
-"""
+from support.users import ADMIN, access_of, credentials
 
 
 @contextmanager
@@ -206,14 +189,11 @@ def test_an_address_where_nothing_listens_is_an_error_that_names_it_soon():
 
 
 def test_a_broker_with_users_and_tls_admits_only_those_with_rights(tmp_path):
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
-    access = read_access(str(users))
+    access = access_of(tmp_path, owner=ADMIN, reader=("subscribe", "orders", "billing"))
     pem, key = write_certificate(tmp_path)
     trust = {"tls": True, "ca": pem.read_bytes()}
-    owner = Credentials(access_key="owner", secret_key="12345678", **trust)
-    reader = Credentials(access_key="reader", secret_key="23456789", **trust)
+    owner = credentials("owner", **trust)
+    reader = credentials("reader", **trust)
     certificate = Certificate(str(pem), str(key))
     with broker(tmp_path / "s", access=lambda: access, certificate=certificate) as address:
         with pytest.raises(NotAuthenticatedError):

@@ -28,6 +28,7 @@ from pyrocket.wire.messages import fill
 from support.broker_process import running
 from support.raw_http2 import RawConnection, announced
 from support.rocketmq_stub import message, queue, resource
+from support.users import ADMIN, secret_of, write_users
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc for the memory")
 
@@ -37,17 +38,6 @@ CONNECTION_MIB, TOTAL_MIB = 64, 256
 SLACK_MIB = 64
 """What the process needs for anything else: calls, threads, free memory that is not returned."""
 
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[users.other]
-secret = "the other's secret"
-[[rules]]
-users = ["owner", "other"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-"""
 COUNT = count()
 
 
@@ -141,12 +131,9 @@ class Place:
         self._flags = flags
         self.attacker, self._owner = lambda: (), ()
         if users:
-            file = path.with_name("users.toml")
-            file.write_text(USERS)
-            file.chmod(0o600)
-            self._flags += ("--users", str(file))
-            self.attacker = lambda: sign("other", "the other's secret")
-            self._owner = ("owner", "the owner's secret")
+            self._flags += ("--users", write_users(path.parent, owner=ADMIN, other=ADMIN))
+            self.attacker = lambda: sign("other", secret_of("other"))
+            self._owner = ("owner", secret_of("owner"))
 
     def prepare(self):
         """Create the store, with 30 MB of messages of a megabyte each."""

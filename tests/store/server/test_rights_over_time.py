@@ -6,8 +6,6 @@ from dataclasses import replace
 import grpc
 import pytest
 from pyrocket import Message, MessageQueue, Store
-from pyrocket.base.credentials import Credentials
-from pyrocket.broker.access import read_access
 from pyrocket.server.messaging.interface import PACKAGE, SERVICE, new
 from pyrocket.values.consuming import Subscription
 from pyrocket.wire.channel import method_of
@@ -15,25 +13,10 @@ from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill
 from support.broker import served
 from support.rocketmq_stub import Stub, code_of, queue, resource
+from support.users import ADMIN, access_of, credentials
 
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[users.root]
-secret = "the root's secret"
-[[rules]]
-users = ["owner"]
-topics = ["orders"]
-groups = ["etl"]
-allow = ["publish", "subscribe"]
-[[rules]]
-users = ["root"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-"""
-OWNER = Credentials(access_key="owner", secret_key="the owner's secret").metadata()
-ROOT = Credentials(access_key="root", secret_key="the root's secret").metadata()
+OWNER = credentials("owner").metadata()
+ROOT = credentials("root").metadata()
 CLIENTS = "pyrocket.v1.Clients"
 ORDERS = {"message_queue": queue("orders"), "group": resource("etl")}
 
@@ -41,10 +24,9 @@ ORDERS = {"message_queue": queue("orders"), "group": resource("etl")}
 class Users:
     """The users of a broker, which tests change."""
 
-    def __init__(self, path):
-        path.touch(0o600)
-        path.write_text(USERS)
-        self.current = read_access(str(path))
+    def __init__(self, folder):
+        owner = "publish subscribe", "orders", "etl"
+        self.current = access_of(folder, owner=owner, root=ADMIN)
 
     def remove(self):
         """Remove the owner."""
@@ -59,7 +41,7 @@ class Users:
 
 @pytest.fixture
 def users(tmp_path):
-    return Users(tmp_path / "users.toml")
+    return Users(tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from pyrocket import Message, MessageQueue, QueueRange, Store
 from pyrocket.base.credentials import Credentials, parse, sign
 from pyrocket.broker import files
-from pyrocket.broker.access import read_access
 from pyrocket.errors import (
     NotAuthenticatedError,
     PyrocketError,
@@ -41,51 +40,15 @@ from pyrocket.wire.descriptors import service
 from pyrocket.wire.messages import fill
 from support.broker import served
 from support.certificates import write_certificate
+from support.users import ADMIN, access_of, credentials
 
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[users.reader]
-secret = "the reader's secret"
-[users.sender]
-secret = "the sender's secret"
-[users.stranger]
-secret = "the stranger's secret"
-[users.root]
-secret = "the root's secret"
-[[rules]]
-users = ["owner"]
-topics = ["orders"]
-groups = ["etl"]
-allow = ["publish", "subscribe"]
-[[rules]]
-users = ["reader"]
-topics = ["orders"]
-allow = ["subscribe"]
-[[rules]]
-users = ["sender"]
-topics = ["orders"]
-allow = ["publish"]
-[[rules]]
-users = ["stranger"]
-topics = ["others"]
-groups = ["others"]
-allow = ["admin"]
-[[rules]]
-users = ["root"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-"""
 CALLERS = {
     "no credentials": Credentials(),
     "a wrong secret": Credentials(access_key="owner", secret_key="the stranger's secret"),
     "an unknown user": Credentials(access_key="unknown", secret_key="the owner's secret"),
-    "a user of other topics": Credentials(
-        access_key="stranger", secret_key="the stranger's secret"
-    ),
-    "a user with the right": Credentials(access_key="owner", secret_key="the owner's secret"),
-    "an administrator": Credentials(access_key="root", secret_key="the root's secret"),
+    "a user of other topics": credentials("stranger"),
+    "a user with the right": credentials("owner"),
+    "an administrator": credentials("root"),
 }
 QUEUE = MessageQueue("orders", "broker-a", 0)
 RANGE = QueueRange(QUEUE, 0, 1)
@@ -196,10 +159,14 @@ ROCKETMQ = [method.name for method in service("apache.rocketmq.v2.MessagingServi
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory):
-    path = tmp_path_factory.mktemp("users") / "users.toml"
-    path.touch(0o600)
-    path.write_text(USERS)
-    return read_access(str(path))
+    return access_of(
+        tmp_path_factory.mktemp("users"),
+        owner=("publish subscribe", "orders", "etl"),
+        reader=("subscribe", "orders"),
+        sender=("publish", "orders"),
+        stranger=("admin", "others", "others"),
+        root=ADMIN,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +228,8 @@ def test_the_table_of_rights_and_this_matrix_contain_every_call():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_is_answered_only_if_its_user_has_the_right(place, name):
     refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-    for caller, credentials in CALLERS.items():
-        found, wanted = status(place, name, credentials.metadata()), expected(name, caller)
+    for caller, user in CALLERS.items():
+        found, wanted = status(place, name, user.metadata()), expected(name, caller)
         if wanted is None:
             assert found not in (*refused, grpc.StatusCode.UNKNOWN), caller
         else:
@@ -271,8 +238,7 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(place, name):
 
 def test_a_plan_has_the_bounds_of_topics_to_which_its_user_may_subscribe(address):
     def planned(user):
-        credentials = Credentials(access_key=user, secret_key=f"the {user}'s secret")
-        with closing(RemoteSource(Client(Connection(address, credentials)))) as source:
+        with closing(RemoteSource(Client(Connection(address, credentials(user))))) as source:
             plan = source.plan(["orders", "others", "missing"])
         return {topic.name for topic in plan.topics}, {queue.topic for queue in plan.bounds}
 
@@ -323,7 +289,7 @@ def test_checks_of_a_producer_group_require_only_the_right_to_publish(place):
     method, request, _ = method_of("Notifications", "pyrocket.v1.Clients")
     codes = {}
     for user in ("sender", "reader"):
-        metadata = Credentials(access_key=user, secret_key=f"the {user}'s secret").metadata()
+        metadata = credentials(user).metadata()
         sent = fill(request(), {"producer_group": "any", "client_id": "c"}).SerializeToString()
         with pytest.raises(grpc.RpcError) as caught:
             next(place.unary_stream(method)(sent, metadata=metadata, timeout=1))
@@ -336,7 +302,7 @@ def test_checks_of_a_producer_group_require_only_the_right_to_publish(place):
 
 def test_a_producer_cannot_follow_a_group_or_remove_its_members_without_a_right(place):
     method, request, _ = method_of("Notifications", "pyrocket.v1.Clients")
-    metadata = Credentials(access_key="sender", secret_key="the sender's secret").metadata()
+    metadata = credentials("sender").metadata()
     asked = {"producer_group": "any", "group": "etl", "client_id": "c"}
     sent = fill(request(), asked).SerializeToString()
     with pytest.raises(grpc.RpcError) as caught:
@@ -353,7 +319,7 @@ def test_a_commit_requires_a_right_on_each_topic_whose_end_it_tells(address):
 
 
 def test_discarding_files_without_topics_requires_the_right_to_publish(address):
-    given = Credentials(access_key="reader", secret_key="the reader's secret")
+    given = credentials("reader")
     reader = Client(Connection(address, given))
     staged = replace(STAGED, topics={}, name="a/b")
     with pytest.raises(StorePermissionError):
@@ -388,7 +354,7 @@ def test_only_an_administrator_creates_groups_if_the_broker_does_not(tmp_path, u
 def test_a_batch_without_rows_requires_the_right_to_publish(address):
     batch = SinkBatch(identity="of another", target="orders", batch=9, run="r")
     asked = {"batch": batch, "staged": [], "on_difference": "fail", "on_gap": "accept"}
-    reader = Credentials(access_key="reader", secret_key="the reader's secret")
+    reader = credentials("reader")
     with pytest.raises(StorePermissionError):
         Client(Connection(address, reader)).call("Publish", **asked)
     Client(Connection(address, CALLERS["a user with the right"])).call("Publish", **asked)

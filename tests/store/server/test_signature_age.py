@@ -17,16 +17,9 @@ from support import broker_process, name_server
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, resource
 from support.stores import FakeClock
+from support.users import ADMIN, secret_of, write_users
 
 NOW = "20261126T120000Z"
-USERS = """
-[users.a]
-secret = "long enough"
-[[rules]]
-users = ["a"]
-topics = ["*"]
-allow = ["admin"]
-"""
 
 
 @pytest.fixture
@@ -96,22 +89,15 @@ def test_the_local_time_of_official_clients_is_accepted_in_the_time_zone_of_the_
 
 
 def test_a_wrong_signature_does_not_reveal_the_clock(tmp_path, clock):
-    access = read_access(users_file(tmp_path), age(clock))
+    access = read_access(str(write_users(tmp_path, a=ADMIN)), age(clock))
     with pytest.raises(NotAuthenticatedError) as caught:
         access.check_signature("a", b"19700101T000000Z", b"wrong")
     assert NOW not in str(caught.value)
 
 
-def users_file(folder):
-    path = folder / "users.toml"
-    path.touch(0o600)
-    path.write_text(USERS)
-    return str(path)
-
-
 def signed_at(date):
     """Return the metadata of a call that was signed at a date."""
-    signature = hmac.new(b"long enough", date.encode(), "sha1").hexdigest()
+    signature = hmac.new(secret_of("a").encode(), date.encode(), "sha1").hexdigest()
     text = f"{SCHEME} Credential=a, SignedHeaders={DATE_KEY}, Signature={signature}"
     return (DATE_KEY, date), (AUTHORIZATION_KEY, text)
 
@@ -119,8 +105,8 @@ def signed_at(date):
 def test_a_captured_signature_is_refused_by_both_services_of_a_broker_and_by_a_name_server(
     tmp_path,
 ):
-    access = read_access(users_file(tmp_path), SignatureAge(900))
-    captured, fresh = signed_at("19700101T000000Z"), sign("a", "long enough")
+    access = read_access(str(write_users(tmp_path, a=ADMIN)), SignatureAge(900))
+    captured, fresh = signed_at("19700101T000000Z"), sign("a", secret_of("a"))
     store = Store.open(tmp_path / "store", create=True)
     with (
         served(store, access=lambda: access) as address,
@@ -150,7 +136,7 @@ def code_at(address, call, date):
 
 
 def test_the_setting_counts_for_brokers_and_name_servers(tmp_path):
-    flags = ("--users", users_file(tmp_path), "--signature-age", "0")
+    flags = ("--users", write_users(tmp_path, a=ADMIN), "--signature-age", "0")
     with broker_process.running(tmp_path / "s", *flags) as (_, found):
         answered = code_at(found.listen[0], "pyrocket.v1.Broker/Topics", "19700101T000000Z")
         assert answered is grpc.StatusCode.OK

@@ -11,6 +11,7 @@ from pyrocket import Store
 from support import broker_process
 from support.certificates import write_certificate
 from support.shares import share
+from support.users import secret_of, write_users
 
 NAME = "rocketmq-client-nodejs"
 PACKAGE = f"{NAME}@1.0.8"
@@ -18,15 +19,6 @@ SOURCES = os.environ.get(
     "PYROCKET_ROCKETMQ_CLIENTS", "https://github.com/apache/rocketmq-clients.git"
 )
 PROGRAM = Path(__file__).parents[3] / "support" / "rocketmq_node.js"
-USERS = """
-[users.owner]
-secret = "a secret of the owner"
-[[rules]]
-users = ["owner"]
-topics = ["*"]
-groups = ["*"]
-allow = ["publish", "subscribe"]
-"""
 pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js and npm")
 
 
@@ -45,12 +37,10 @@ def security(request, tmp_path):
     if request.param == "plaintext":
         return (), (), {}
     pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
+    users = write_users(tmp_path, owner=("publish subscribe", "*", "*"))
     options = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
     trusted = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(pem)}
-    return options, ("owner", "a secret of the owner"), trusted
+    return options, ("owner", secret_of("owner")), trusted
 
 
 @pytest.mark.slow

@@ -13,20 +13,12 @@ from pyrocket import Store
 from support import broker_process
 from support.certificates import write_certificate
 from support.rocketmq_python import DELAYED, TOPIC, result, start
+from support.users import secret_of, write_users
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("rocketmq") is None, reason="needs rocketmq-python-client"
 )
 CHECKS = ("--transaction-timeout", "500ms", "--transaction-check-interval", "1s")
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[[rules]]
-users = ["owner"]
-topics = ["orders"]
-groups = ["*"]
-allow = ["publish", "subscribe"]
-"""
 
 
 @pytest.fixture
@@ -91,14 +83,12 @@ def send_failing(endpoint, home):
 
 def test_the_python_client_uses_tls_and_credentials(path, tmp_path):
     pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
+    users = write_users(tmp_path, owner=("publish subscribe", "orders", "*"))
     security = ("--users", users, "--tls-certificate", pem, "--tls-key", key)
     with broker_process.running(path, *security) as (_, found):
         (endpoint,) = found.listen
         environment = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(pem)}
-        owner = {"user": "owner", "secret": "the owner's secret", "tls": True}
+        owner = {"user": "owner", "secret": secret_of("owner"), "tls": True}
         programs = [
             start("exchange", endpoint, tmp_path, environment, **owner),
             start("refused", endpoint, tmp_path, environment, **{**owner, "secret": "wrong"}),

@@ -5,7 +5,6 @@ from contextlib import closing
 import pytest
 from pyrocket import Message, Store
 from pyrocket.base.credentials import Credentials
-from pyrocket.broker.access import read_access
 from pyrocket.errors import StorePermissionError
 from pyrocket.remote.admin import RemoteAdmin
 from pyrocket.remote.client import Client
@@ -15,45 +14,15 @@ from pyrocket.server.messaging.interface import SERVICE, number
 from pyrocket.wire.descriptors import service
 from support.broker import served
 from support.rocketmq_stub import ENDPOINTS, Stub, code_of, message, queue, resource
+from support.users import ADMIN, access_of, credentials
 
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[users.stranger]
-secret = "the stranger's secret"
-[users.publisher]
-secret = "the publisher's secret"
-[users.root]
-secret = "the root's secret"
-[[rules]]
-users = ["owner"]
-topics = ["orders"]
-groups = ["etl", "made"]
-allow = ["publish", "subscribe"]
-[[rules]]
-users = ["stranger"]
-topics = ["others"]
-groups = ["others"]
-allow = ["admin"]
-[[rules]]
-users = ["publisher"]
-topics = ["orders", "new"]
-allow = ["publish"]
-[[rules]]
-users = ["root"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-"""
 CALLERS = {
     "no credentials": (),
     "an empty key": (("authorization", "MQv2-HMAC-SHA1 Credential=, Signature="),),
     "a wrong secret": Credentials(access_key="owner", secret_key="wrong").metadata(),
-    "a user of other topics": Credentials(
-        access_key="stranger", secret_key="the stranger's secret"
-    ).metadata(),
-    "the owner": Credentials(access_key="owner", secret_key="the owner's secret").metadata(),
-    "an administrator": Credentials(access_key="root", secret_key="the root's secret").metadata(),
+    "a user of other topics": credentials("stranger").metadata(),
+    "the owner": credentials("owner").metadata(),
+    "an administrator": credentials("root").metadata(),
 }
 MINE = {"message_queue": queue("orders"), "group": resource("etl")}
 HANDLED = {"topic": resource("orders"), "group": resource("etl")}
@@ -83,10 +52,13 @@ CONSUMER = {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    path = tmp_path_factory.mktemp("users") / "users.toml"
-    path.touch(0o600)
-    path.write_text(USERS)
-    users = read_access(str(path))
+    users = access_of(
+        tmp_path_factory.mktemp("users"),
+        owner=("publish subscribe", "orders", "etl made"),
+        stranger=("admin", "others", "others"),
+        publisher=("publish", "orders new"),
+        root=ADMIN,
+    )
     with Store.open(tmp_path_factory.mktemp("store"), create=True) as store:
         store.append(Message(topic="orders", body=b"1"))
         store.groups.create("etl")
@@ -114,7 +86,7 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(address, caller):
 
 
 def test_creating_a_topic_by_a_send_requires_admin(address):
-    key = Credentials(access_key="publisher", secret_key="the publisher's secret")
+    key = credentials("publisher")
     stub = Stub(address, metadata=key.metadata())
     assert code_of(stub.send(b"1", topic="orders")) == "OK"
     assert code_of(stub.send(b"1", topic="new")) == "UNAUTHORIZED"
@@ -127,7 +99,7 @@ def test_creating_a_topic_by_a_send_requires_admin(address):
 
 def test_a_subscriber_creates_its_group_by_receiving_from_it(address):
     """The first commit also creates a group, as in RocketMQ. Only CreateGroup requires admin."""
-    key = Credentials(access_key="owner", secret_key="the owner's secret")
+    key = credentials("owner")
     with closing(Client(Connection(address, credentials=key))) as client:
         with pytest.raises(StorePermissionError):
             RemoteAdmin(client).groups.create("made")

@@ -16,19 +16,10 @@ from support.certificates import write_certificate
 from support.commands import run
 from support.name_server import ask, wait_until
 from support.rocketmq_stub import Stub, resource
+from support.users import ADMIN, credentials, secret_of, write_users
 
 NO_CREDENTIALS = Credentials()
 TOPIC = rocketmq_python.TOPIC
-USERS = """
-[users.broker]
-secret = "the broker's secret"
-[users.reader]
-secret = "the reader's secret"
-[[rules]]
-users = ["broker"]
-topics = ["*"]
-allow = ["admin"]
-"""
 
 
 def brokers(address, topic=TOPIC, credentials=NO_CREDENTIALS):
@@ -124,13 +115,12 @@ def test_a_broker_starts_without_a_reachable_name_server(make):
 
 def test_a_broker_registers_over_tls_with_its_credentials(make, tmp_path):
     certificate, key = write_certificate(tmp_path)
-    users, secret = tmp_path / "users.toml", tmp_path / "secret"
-    for path, text in ((users, USERS), (secret, "the broker's secret\n")):
-        path.touch(0o600)
-        path.write_text(text)
+    users, secret = write_users(tmp_path, broker=ADMIN, reader=None), tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text(secret_of("broker") + "\n")
     server = ("--tls-certificate", certificate, "--tls-key", key, "--users", users)
     trust = {"tls": True, "ca": certificate.read_bytes()}
-    root = Credentials(**trust, access_key="broker", secret_key="the broker's secret")
+    root = credentials("broker", **trust)
     with name_server.running(*server) as (_, address):
         flags = ("--nameserver", address, "--nameserver-ca", certificate)
         flags += ("--nameserver-access-key", "broker", "--nameserver-secret-key-file", secret)

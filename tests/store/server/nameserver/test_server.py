@@ -25,37 +25,15 @@ from support.cutting_proxy import cutting
 from support.name_server import BrokerStream, ask, request_of, wait_until
 from support.rocketmq_stub import Stub, code_of, resource
 from support.stores import FakeClock
+from support.users import ADMIN, access_of, credentials, write_users
 
 METHODS = service(NAME_SERVER).methods_by_name
-USERS = """
-[users.owner]
-secret = "the owner's secret"
-[users.stranger]
-secret = "the stranger's secret"
-[users.root]
-secret = "the root's secret"
-[[rules]]
-users = ["owner"]
-topics = ["orders"]
-allow = ["subscribe"]
-[[rules]]
-users = ["stranger"]
-topics = ["others"]
-allow = ["admin"]
-[[rules]]
-users = ["root"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin"]
-"""
 CALLERS = {
     "no credentials": (),
     "a wrong secret": Credentials(access_key="owner", secret_key="wrong").metadata(),
-    "a user of other topics": Credentials(
-        access_key="stranger", secret_key="the stranger's secret"
-    ).metadata(),
-    "the owner": Credentials(access_key="owner", secret_key="the owner's secret").metadata(),
-    "an administrator": Credentials(access_key="root", secret_key="the root's secret").metadata(),
+    "a user of other topics": credentials("stranger").metadata(),
+    "the owner": credentials("owner").metadata(),
+    "an administrator": credentials("root").metadata(),
 }
 MAY = {
     "Register": {"an administrator"},
@@ -187,10 +165,8 @@ def outcome(address, call, metadata):
 
 
 def test_a_call_is_answered_only_if_its_user_has_the_right(table, tmp_path):
-    path = tmp_path / "users.toml"
-    path.touch(0o600)
-    path.write_text(USERS)
-    users = read_access(str(path))
+    stranger = "admin", "others"
+    users = access_of(tmp_path, owner=("subscribe", "orders"), stranger=stranger, root=ADMIN)
     names = TopicData("orders", 1, 1, 6), TopicData("others", 1, 1, 6)
     with name_server.serving(table, lambda: users) as address:
         for call, allowed in MAY.items():
@@ -204,20 +180,9 @@ def test_a_call_is_answered_only_if_its_user_has_the_right(table, tmp_path):
             assert list(ask(channel, "ClusterTopics", root)) == ["orders", "others"]
 
 
-def users_with_admin(folder, *names):
-    path = folder / "admins.toml"
-    path.touch(0o600)
-    secrets = "".join(f'[users.{name}]\nsecret = "secret of {name}"\n' for name in names)
-    path.write_text(f'{secrets}[[rules]]\nusers = ["*"]\ntopics = ["*"]\nallow = ["admin"]\n')
-    return path
-
-
 def test_a_name_belongs_to_the_user_of_the_stream_that_is_open(table, tmp_path):
-    users = read_access(str(users_with_admin(tmp_path, "alice", "mallory")))
-    alice, mallory = (
-        Credentials(access_key=name, secret_key=f"secret of {name}").metadata()
-        for name in ("alice", "mallory")
-    )
+    users = access_of(tmp_path, alice=ADMIN, mallory=ADMIN)
+    alice, mallory = credentials("alice").metadata(), credentials("mallory").metadata()
     with (
         name_server.serving(table, lambda: users) as address,
         grpc.insecure_channel(address) as channel,
@@ -237,9 +202,9 @@ def test_a_name_belongs_to_the_user_of_the_stream_that_is_open(table, tmp_path):
 def test_a_stream_is_registered_for_longer_than_a_signature_is_valid(table, tmp_path):
     """Its metadata is signed once; the rights of its user count for each registration."""
     clock = FakeClock(system_clock())
-    path = users_with_admin(tmp_path, "alice")
+    path = write_users(tmp_path, alice=ADMIN)
     found = [read_access(str(path), SignatureAge(900, clock))]
-    alice = Credentials(access_key="alice", secret_key="secret of alice").metadata()
+    alice = credentials("alice").metadata()
     with (
         name_server.serving(table, lambda: found[0]) as address,
         grpc.insecure_channel(address) as channel,

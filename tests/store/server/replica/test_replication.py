@@ -12,7 +12,6 @@ import pytest
 from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import Credentials
-from pyrocket.broker.access import read_access
 from pyrocket.broker.replicas import ReplicaFeed, Replicas, decode_block
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import FAILED
@@ -33,6 +32,7 @@ from support.cutting_proxy import cutting
 from support.name_server import wait_until
 from support.replicas import MIDDLE, assert_alike, log_bytes, published
 from support.stores import SMALL, batch, bodies, message, numbered, words
+from support.users import ADMIN, access_of, credentials
 
 WAIT_S = 60
 
@@ -273,42 +273,19 @@ def test_a_newer_primary_is_refused(primary, where, monkeypatch):
         assert code_of(link_to(address, where).start) == "PRIMARY_NEWER"
 
 
-USERS = """
-[users.reader]
-secret = "12345678"
-
-[users.copier]
-secret = "87654321"
-
-[[rules]]
-users = ["reader"]
-topics = ["*"]
-allow = ["subscribe"]
-
-[[rules]]
-users = ["copier"]
-topics = ["*"]
-allow = ["admin"]
-"""
-
-
 def test_rights_and_tls(primary, path, where, tmp_path):
     pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(mode=0o600)
-    users.write_text(USERS)
-    access = read_access(str(users))
+    access = access_of(tmp_path, reader=("subscribe", "*"), copier=ADMIN)
     certificate = Certificate(str(pem), str(key))
     with served(primary, access=lambda: access, certificate=certificate) as address:
         ca = pem.read_bytes()
-        reader = Credentials(tls=True, ca=ca, access_key="reader", secret_key="12345678")
+        reader = credentials("reader", tls=True, ca=ca)
         assert code_of(link_to(address, where, reader).start) == "PERMISSION_DENIED"
         anonymous = Credentials(tls=True, ca=ca)
         assert code_of(link_to(address, where, anonymous).start) == "UNAUTHENTICATED"
         assert code_of(link_to(address, where, Credentials()).start) == "TRANSPORT_FAILED"
         assert not where.exists()
-        copier = Credentials(tls=True, ca=ca, access_key="copier", secret_key="87654321")
-        with linked(address, where, credentials=copier):
+        with linked(address, where, credentials=credentials("copier", tls=True, ca=ca)):
             primary.append(message(b"x"))
             wait_until_level(path, where)
             assert_alike(path, where)

@@ -10,7 +10,6 @@ from urllib.request import urlopen
 
 import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
-from pyrocket.base.credentials import Credentials
 from pyrocket.broker.broker import running_state
 from pyrocket.broker.settings import Settings
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
@@ -23,6 +22,7 @@ from pyrocket.wire.descriptors import message_class
 from support.broker_process import ending, running, start, wait_until_it_serves
 from support.certificates import write_certificate
 from support.commands import document, run
+from support.users import ADMIN, credentials, write_users
 
 
 def status_of(address, service=""):
@@ -175,16 +175,11 @@ def test_an_invalid_certificate_or_users_file_is_rejected_before_the_store_is_cr
 
 def test_tls_and_plain_addresses_are_served_together(tmp_path):
     pem, key = write_certificate(tmp_path)
-    users = tmp_path / "users.toml"
-    users.touch(0o600)
-    users.write_text(
-        '[users.a]\nsecret = "long enough"\n'
-        '[[rules]]\nusers = ["a"]\ntopics = ["*"]\nallow = ["admin"]\n'
-    )
+    users = write_users(tmp_path, a=ADMIN)
     given = ["--listen", "127.0.0.1:0", "--listen", "plain://127.0.0.1:0", "--users", users]
     given += ["--tls-certificate", pem, "--tls-key", key]
     with running(tmp_path / "store", *given) as (_, found):
-        known = Credentials(tls=True, ca=pem.read_bytes(), access_key="a", secret_key="long enough")
+        known = credentials("a", tls=True, ca=pem.read_bytes())
         for address, tls in zip(found.listen, (True, False), strict=True):
             client = Client(Connection(address, replace(known, tls=tls)))
             client.call("Topics")

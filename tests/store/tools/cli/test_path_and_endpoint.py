@@ -9,7 +9,6 @@ import time
 
 import pytest
 from pyrocket import Message, Store
-from pyrocket.broker.access import read_access
 from pyrocket.client.embedded import open_brokers
 from pyrocket.errors import OptionError, TransportError
 from pyrocket.server.tls import Certificate
@@ -18,6 +17,7 @@ from support.broker import join_group, served
 from support.certificates import write_certificate
 from support.commands import run
 from support.stores import SMALL, append_as_broker
+from support.users import ADMIN, access_of
 
 
 def fill(store):
@@ -420,38 +420,12 @@ def test_a_missing_store_and_missing_or_conflicting_options_are_errors(tmp_path,
     ) == (2, True)
 
 
-USERS = """
-[users.root]
-secret = "the root's secret"
-[users.reader]
-secret = "the reader's secret"
-[users.guest]
-secret = "the guest's secret"
-[[rules]]
-users = ["guest"]
-topics = ["absent"]
-allow = ["subscribe"]
-[[rules]]
-users = ["root"]
-topics = ["*"]
-groups = ["*"]
-allow = ["admin", "publish", "subscribe"]
-[[rules]]
-users = ["reader"]
-topics = ["t"]
-groups = ["billing"]
-allow = ["subscribe"]
-"""
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
     """A broker with TLS and users: its address, its certificate, and a folder for files."""
     folder = tmp_path_factory.mktemp("secured")
-    users = folder / "users.toml"
-    users.touch(0o600)
-    users.write_text(USERS)
-    access = read_access(str(users))
+    reader, guest = ("subscribe", "t", "billing"), ("subscribe", "absent")
+    access = access_of(folder, root=ADMIN, reader=reader, guest=guest)
     certificate, key = write_certificate(folder)
     with Store.open(folder / "store", create=True, config=SMALL) as store:
         fill(store)
