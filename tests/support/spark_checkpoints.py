@@ -23,7 +23,8 @@ class Files:
             (path / name).mkdir(parents=True)
         (path / "metadata").write_text('{"id":"q-1"}')
         asked = options or {"topic": box.topic}
-        asked |= {"path": box.path, "startingOffsets": "earliest"}
+        place = {} if box is None else {"path": box.path}
+        asked |= {**place, "startingOffsets": "earliest"}
         self.reader = DefaultSource(asked).streamReader(schema=SCHEMA)
         self.position = self.reader.initialOffset()
 
@@ -64,7 +65,7 @@ def run_json(*arguments, status=0):
 
 
 def reset(files, *arguments, **expected):
-    return run_json("reset", files.path, "--store", files.box.path, *arguments, **expected)
+    return run_json("reset", files.path, "--path", files.box.path, *arguments, **expected)
 
 
 def everything(path):

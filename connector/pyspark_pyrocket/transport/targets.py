@@ -1,7 +1,7 @@
 """Creates the target for options or for a path. A new transport is added only here."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Protocol
 
@@ -9,9 +9,13 @@ from pyrocket.errors import OptionError
 
 from pyspark_pyrocket.options.endpoint import Endpoint
 from pyspark_pyrocket.options.read import ReadOptions
+from pyspark_pyrocket.options.target import Request
 from pyspark_pyrocket.options.write import WriteOptions
 from pyspark_pyrocket.transport.interface import MessageSource, Target
 from pyspark_pyrocket.transport.path import PathTarget
+
+StorePlace = str | os.PathLike[str] | Mapping[str, str]
+"""A store's directory, or the options of a read of the store."""
 
 
 class TargetOptions(Protocol):
@@ -61,8 +65,10 @@ def target_of(options: TargetOptions, *, waits: bool = False) -> Target:
     return server_target(options.endpoint, waits=waits)
 
 
-def target_at(place: str | os.PathLike[str]) -> Target:
-    """Return the target for a path given to a command or function."""
+def target_at(place: StorePlace) -> Target:
+    """Return the target for a place given to a command or function."""
+    if isinstance(place, Mapping):
+        return target_of(ReadOptions.parse(Request(place, os.getcwd())))
     return PathTarget(os.path.abspath(place))
 
 

@@ -369,10 +369,10 @@ def test_a_checkpoint_can_be_reset_to_a_restored_store(restored, tmp_path):
     files.commit()
     restored.restore()
     new = restored.send(15)
-    arguments = ("reset", files.path, "--store", restored.path, "--to", "-1h", "--yes")
+    arguments = ("reset", files.path, "--path", restored.path, "--to", "-1h", "--yes")
     kept = run_json(*arguments, "--topic", "u", status=2)["error"]
     assert kept["code"] == "CHECKPOINT_TOPIC"
-    run_json("reset", files.path, "--store", restored.path, "--to", "latest", "--yes")
+    run_json("reset", files.path, "--path", restored.path, "--to", "latest", "--yes")
     later = restored.send(4)
     restored.options |= {"topic": "t,u"}
     moved = files.offset(1)

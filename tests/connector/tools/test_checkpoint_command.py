@@ -47,7 +47,7 @@ def test_offsets_in_a_checkpoint_are_readable_and_versioned(files):
 
 def test_with_the_store_the_number_of_unread_messages_is_shown(files):
     files.box.send("e", queue=0)
-    shown = run("show", files.path, "--store", files.box.path)
+    shown = run("show", files.path, "--path", files.box.path)
     assert "t      0      2            0      3    1\n" in shown
 
 

@@ -56,7 +56,7 @@ def test_a_dry_run_and_a_negative_answer_write_nothing(files):
     before = everything(files.path)
     assert not reset(files, "--to", "earliest", "--dry-run")["done"]
     assert not reset(files, "--to", "earliest", status=1)["done"]
-    store = ("--store", files.box.path)
+    store = ("--path", files.box.path)
     asked = CliRunner().invoke(
         main, ["checkpoint", "reset", str(files.path), *store, "--to", "earliest"], input="n\n"
     )
@@ -197,7 +197,7 @@ def test_a_query_is_moved_to_another_store(files, box, tmp_path):
     """After STORE_CHANGED, for example because the store was created again."""
     new_box = type(box)(str(tmp_path / "new")).create(queues=2)
     new_box.send("x", queue=1)
-    done = run_json("reset", files.path, "--store", new_box.path, "--to", "latest", "--yes")
+    done = run_json("reset", files.path, "--path", new_box.path, "--to", "latest", "--yes")
     assert done["after"] == {"t": {"0": 0, "1": 1}}
     with Store.open(new_box.path, read_only=True) as store:
         assert files.offset(2)["brokers"]["broker-a"]["store"] == store.uuid
@@ -226,7 +226,7 @@ def test_a_query_that_has_progressed_in_the_meantime_is_not_moved(files, monkeyp
         return True
 
     monkeypatch.setattr("pyspark_pyrocket.tools.checkpoints.commands.ask", agree)
-    store = ("--store", files.box.path)
+    store = ("--path", files.box.path)
     output = run("reset", files.path, *store, "--to", "earliest", status=2)
     assert "CHECKPOINT_MOVED" in output
     assert "initial" not in files.offset(2)
@@ -266,5 +266,5 @@ def test_a_checkpoint_without_a_batch_has_nothing_to_move(tmp_path, box):
 
 def test_a_command_that_needs_the_store_names_the_option(files):
     error = run_json("reset", files.path, "--to", "latest", status=2)["error"]
-    assert error["code"] == "OPTION_MISSING"
-    assert "--store" in error["remedy"]
+    assert error["code"] == "USAGE"
+    assert "--path" in error["message"]

@@ -21,6 +21,7 @@ from pyspark_pyrocket.tools.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import PathSource, forget
 from pyspark_pyrocket.transport.targets import opened_source, target_at
 from pyspark_pyrocket.worker import LOG
+from support.broker import served
 
 SCHEMA = default_columns(kafka=False, headers=False, text=False)
 
@@ -74,6 +75,10 @@ def test_the_store_adds_lag_in_bytes_and_in_time(box, progress):
     assert found.bytes_left == sum(sizes.to_pylist())
     with opened_source(target_at(box.path)) as opened:
         assert lag_of(source, Path(box.path)) == lag_of(source, opened) == [found]
+    with Store.open(box.path, clock=clock) as store, served(store) as address:
+        (remote,) = lag_of(source, {"endpoint": address, "topic": "t"})
+    assert (remote.messages, remote.bytes_left) == (2, found.bytes_left)
+    assert 5_000 <= remote.latency_ms < 60_000
     assert found.latency_ms == 5_000, "the age of the first unread message"
 
 

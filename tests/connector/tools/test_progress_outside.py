@@ -51,7 +51,7 @@ def test_a_moved_query_continues_from_there_and_its_file_sink_is_complete(box, s
     box.send("a", "b")
     stream.drain()
     checkpoint = stream.folder / "checkpoint"
-    command("reset", checkpoint, "--store", box.path, "--to", '{"t":{"0":1}}', "--yes")
+    command("reset", checkpoint, "--path", box.path, "--to", '{"t":{"0":1}}', "--yes")
     assert stream.drain() == [0, 1]
     box.send("c")
     assert stream.drain() == [1]
@@ -79,6 +79,6 @@ def test_the_state_of_a_query_survives_a_reset(spark, box, tmp_path):
         return sorted(rows)
 
     assert run() == [("a", 1), ("b", 1)]
-    arguments = ("--store", box.path, "--to", '{"t":{"0":1}}', "--yes")
+    arguments = ("--path", box.path, "--to", '{"t":{"0":1}}', "--yes")
     command("reset", tmp_path / "checkpoint", *arguments)
     assert run() == [("b", 2)]

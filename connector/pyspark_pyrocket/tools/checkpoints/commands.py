@@ -2,21 +2,26 @@
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from pyrocket.errors import OptionError, PyrocketError, StoreUnavailableError
+from pyrocket.errors import OptionError, StoreUnavailableError
 from pyrocket.tools.cli.command_group import CommandGroup
 from pyrocket.tools.cli.frame import FOUND, OK, directory, dry_run, exits_with_json, show_json
 from pyrocket.tools.cli.frame import agreed as ask
+from pyrocket.tools.cli.place import GivenPlace, place_options
 
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
-from pyspark_pyrocket.tools.checkpoints.files import SparkCheckpoint, read_checkpoint
+from pyspark_pyrocket.tools.checkpoints.files import PlannedBatch, SparkCheckpoint, read_checkpoint
 from pyspark_pyrocket.tools.checkpoints.reset import Move, place_of, plan_reset, write_move
-from pyspark_pyrocket.tools.checkpoints.show import document, show_checkpoint, show_table
+from pyspark_pyrocket.tools.checkpoints.show import (
+    document,
+    queue_names,
+    show_checkpoint,
+    show_table,
+)
 from pyspark_pyrocket.transport.interface import Bounds, Target
 from pyspark_pyrocket.transport.targets import opened_source, target_at
 
@@ -56,7 +61,6 @@ def _has_open(process: Path, store: Path) -> bool:
     return str(store.resolve()) in links
 
 
-_store = click.option("--store", help="The store's directory; by default PYROCKET_STORE.")
 _topics = click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _force = click.option(
@@ -72,19 +76,19 @@ def checkpoint() -> None:
 
 @checkpoint.command()
 @directory
-@_store
+@place_options
 @exits_with_json
-def show(directory: str, store: str | None, as_json: bool) -> int:
+def show(directory: str, place: GivenPlace, as_json: bool) -> int:
     """Show the progress of the query with the checkpoint in DIRECTORY.
 
-    With the store's directory, also shows the number of unread messages. Exits with 1 if files are
-    damaged.
+    With the store that it reads, also shows the number of unread messages. Exits with 1 if files
+    are damaged.
     """
     spark_checkpoint = read_checkpoint(directory)
     if as_json:
         show_json(document(spark_checkpoint))
     else:
-        show_checkpoint(spark_checkpoint, _bounds(spark_checkpoint, store))
+        show_checkpoint(spark_checkpoint, _bounds(spark_checkpoint, place))
     return FOUND if spark_checkpoint.damaged else OK
 
 
@@ -92,7 +96,7 @@ def show(directory: str, store: str | None, as_json: bool) -> int:
 @directory
 @click.option("--to", required=True, help="earliest, latest, committed, a time, or JSON.")
 @click.option("--group", default="", help="With --to committed: the group.")
-@_store
+@place_options
 @_topics
 @_source
 @dry_run
@@ -103,7 +107,7 @@ def reset(
     directory: str,
     to: str,
     group: str,
-    store: str | None,
+    place: GivenPlace,
     topics: tuple[str, ...],
     source: int | None,
     dry_run: bool,
@@ -120,10 +124,10 @@ def reset(
     nothing is changed.
     """
     spark_checkpoint = read_checkpoint(directory)
-    place = place_of(to, group)
-    with opened_source(_target(store)) as opened:
+    start, read = place_of(to, group), _topics_of(spark_checkpoint.last())
+    with opened_source(_target(place, read)) as opened:
         _refuse_running(opened.target, force=force or dry_run)
-        move = plan_reset(spark_checkpoint, opened, place, topics=topics, source=source)
+        move = plan_reset(spark_checkpoint, opened, start, topics=topics, source=source)
         return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -160,39 +164,57 @@ def _show_move(move: Move) -> None:
         click.echo(f"{name} prevents Spark from reading the checkpoint: it is moved to the backup.")
 
 
-def _shown(offset: StreamOffset) -> dict[str, dict[int, int]]:
+def _shown(offset: StreamOffset) -> dict[str, dict[str, int]]:
     """Return the offsets by topic; a topic that does not exist yet has no queues."""
-    return {topic: {} for topic in offset.topics} | offset.offsets.by_topic()
+    found: dict[str, dict[str, int]] = {topic: {} for topic in offset.topics}
+    for queue, name in queue_names(offset.offsets).items():
+        found[queue.topic][name] = offset.offsets[queue]
+    return found
 
 
 def _offset_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
     yield ("topic", "queue", "from", "to")
-    for queue, offset in after.items():
-        known = before.get(queue, "-")
-        yield (queue.topic, str(queue.queue_id), str(known), str(offset))
+    for queue, name in queue_names(after).items():
+        yield (queue.topic, name, str(before.get(queue, "-")), str(after[queue]))
 
 
-def _bounds(found: SparkCheckpoint, store: str | None) -> Bounds | None:
-    """Return the bounds of the queues; None if no readable store is given."""
-    path = store or os.environ.get("PYROCKET_STORE", "")
-    if not path:
+def _bounds(found: SparkCheckpoint, place: GivenPlace) -> Bounds | None:
+    """Return the bounds of the queues that still exist; None if no store is given."""
+    if not place.find().name or found.newest is None:
         return None
-    ours = found.newest.ours().values() if found.newest else ()
-    topics = {topic for offset in ours for topic in offset.topics}
-    with suppress(PyrocketError), opened_source(target_at(path)) as opened:
-        return opened.bounds([topic for topic in topics if topic in opened.topics()])
-    return None
+    topics = _topics_of(found.newest)
+    with opened_source(_target(place, topics)) as opened:
+        known = opened.topics()
+        return opened.bounds([topic for topic in topics if topic in known])
 
 
-def _target(store: str | None) -> Target:
-    path = store or os.environ.get("PYROCKET_STORE", "")
-    if not path:
+def _topics_of(batch: PlannedBatch) -> list[str]:
+    return sorted({topic for offset in batch.ours().values() for topic in offset.topics})
+
+
+def _target(given: GivenPlace, topics: Sequence[str]) -> Target:
+    """Return the target of a query that reads these topics of a place. Raises OptionError."""
+    place = given.named()
+    if place.broker:
         raise OptionError(
-            "No store is given.",
-            remedy="Set its directory with --store or the environment variable PYROCKET_STORE.",
-            code="OPTION_MISSING",
+            "The checkpoint of a query has the offsets of all brokers.",
+            remedy="Omit --broker and PYROCKET_BROKER.",
+            code="OPTION_UNSUPPORTED",
         )
-    return target_at(path)
+    options = {
+        "path": place.path,
+        "endpoint": place.endpoint,
+        "namesrv": place.namesrv,
+        "brokerAddresses": place.broker_addresses,
+        "endpoint.tls": "true" if place.tls or place.ca else "",
+        "endpoint.ca": place.ca,
+        "endpoint.serverName": place.server_name,
+        "accessKey": place.access_key,
+        "secretKey": place.secret_key,
+        "secretKeyFile": place.secret_key_file,
+        "subscribe": ",".join(topics),
+    }
+    return target_at({name: value for name, value in options.items() if value})
 
 
 def _refuse_running(target: Target, *, force: bool) -> None:

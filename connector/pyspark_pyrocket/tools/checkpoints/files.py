@@ -94,6 +94,18 @@ class SparkCheckpoint:
         """The last micro-batch whose plan can be read, or None."""
         return self.batches[-1] if self.batches else None
 
+    def last(self) -> PlannedBatch:
+        """Return `newest`. Raises InvalidInputError (CHECKPOINT_EMPTY)."""
+        if self.newest is None:
+            raise InvalidInputError(
+                f"{self.path} has no readable micro-batch.",
+                remedy="Start the query: it then starts where its options define. With"
+                " startingOffsets=committed and an empty checkpointLocation, it starts at the"
+                " offsets of a consumer group.",
+                code="CHECKPOINT_EMPTY",
+            )
+        return self.newest
+
     @property
     def newest_committed(self) -> PlannedBatch | None:
         """The last micro-batch that was committed, or None."""

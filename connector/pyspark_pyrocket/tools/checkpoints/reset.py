@@ -26,6 +26,7 @@ from pyrocket.errors import InvalidInputError, OptionError
 from pyspark_pyrocket.options.json_values import ByQueue
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.positions import (
+    EARLIEST,
     LATEST,
     WORDS,
     CommittedOffsets,
@@ -36,6 +37,7 @@ from pyspark_pyrocket.options.positions import (
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.target import Request
+from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.resume import StoreChanges
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.source.stream_planner import initial_offset
@@ -102,15 +104,7 @@ def plan_reset(
     InvalidInputError (CHECKPOINT_EMPTY, CHECKPOINT_SOURCE, CHECKPOINT_TOPIC) and the errors of a
     new query at `place`.
     """
-    newest = checkpoint.newest
-    if newest is None:
-        raise InvalidInputError(
-            f"{checkpoint.path} has no readable micro-batch.",
-            remedy="Start the query: it then starts where its options define. With"
-            " startingOffsets=committed and an empty checkpointLocation, it starts at the offsets"
-            " of a consumer group.",
-            code="CHECKPOINT_EMPTY",
-        )
+    newest = checkpoint.last()
     index = _source(newest, source)
     before = newest.ours()[index]
     moved = _moved_queues(reads, before, place, topics)
@@ -210,8 +204,10 @@ def _offset_after_move(
     kept = {*(queue.topic for queue in moved), *_staying_topics(reads, before, moved)}
     given = {**reads.target.options, "assign": _assigned(moved)}
     options = ReadOptions.parse(Request(given, "/"), STREAM)
-    there = initial_offset(reads, replace(options, span=Span(starting=place)))
-    offsets = before.offsets.of_topics(kept).merge(there.offsets)
+    start = _for_each_broker(place, reads, moved)
+    there = initial_offset(reads, replace(options, span=Span(starting=start)))
+    offsets = before.offsets.of_topics(kept)
+    offsets = offsets.merge(Offsets({queue: there.offsets[queue] for queue in moved}))
     waiting = tuple(topic for topic in before.waiting if topic in kept)
     ids = {topic: known for topic, known in before.topic_ids.items() if topic in kept}
     ids |= there.topic_ids
@@ -222,6 +218,26 @@ def _offset_after_move(
     return replace(
         there, brokers=brokers, offsets=offsets, waiting=waiting, topic_ids=ids, lost=before.lost
     )
+
+
+def _for_each_broker(place: SpanPlace, reads: MessageSource, moved: Set[MessageQueue]) -> SpanPlace:
+    """Return the place with a value for each queue that a plan has.
+
+    The plan has queues of these ids at all brokers; only those that are moved are used.
+    """
+    if not isinstance(place, OffsetChoice) or not place.queues:
+        return place
+    ids = {(queue.topic, queue.queue_id) for queue in moved}
+    queues: dict[str, dict[str, dict[int, int]]] = {}
+    for queue in reads.bounds([*place.queues]):
+        if (queue.topic, queue.queue_id) in ids:
+            named = place.queues[queue.topic]
+            given = named.get(queue.broker, named.get("", {}))
+            brokers = queues.setdefault(queue.topic, {})
+            brokers.setdefault(queue.broker, {})[queue.queue_id] = given.get(
+                queue.queue_id, EARLIEST
+            )
+    return replace(place, queues=queues)
 
 
 def _staying_topics(

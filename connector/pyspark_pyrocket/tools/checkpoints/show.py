@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
+from pyrocket import MessageQueue
 from pyrocket.base.arguments import counted
 
 from pyspark_pyrocket.source.offsets import Offsets
@@ -66,10 +67,19 @@ def rows_of(batch: PlannedBatch, before: PlannedBatch | None) -> int | None:
     return total
 
 
+def queue_names(offsets: Offsets) -> dict[MessageQueue, str]:
+    """Return how each queue is shown: by its id, and by broker:id if there are several brokers."""
+    several = len({queue.broker for queue in offsets}) > 1
+    return {
+        queue: f"{queue.broker}:{queue.queue_id}" if several else str(queue.queue_id)
+        for queue in offsets
+    }
+
+
 def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a table of offsets, the heading first."""
     yield ("topic", "queue", "next offset", *(("first", "end", "left") if bounds else ()))
-    several = len({queue.broker for queue in offsets}) > 1
+    names = queue_names(offsets)
     for queue, offset in offsets.items():
         limits = (bounds or {}).get(queue)
         numbers: tuple[object, ...] = ()
@@ -80,8 +90,7 @@ def offset_table(offsets: Offsets, bounds: Bounds | None) -> Iterator[tuple[str,
             numbers = (limits.minimum, limits.maximum, shown)
         elif bounds:
             numbers = ("-", "-", "no such queue")
-        name = f"{queue.broker}:{queue.queue_id}" if several else str(queue.queue_id)
-        yield (queue.topic, name, str(offset), *map(str, numbers))
+        yield (queue.topic, names[queue], str(offset), *map(str, numbers))
 
 
 def show_table(rows: Iterator[tuple[str, ...]]) -> None:

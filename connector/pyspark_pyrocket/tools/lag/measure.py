@@ -16,7 +16,7 @@ from pyrocket.errors import DataLossError, PyrocketError
 
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Bounds, BrokerSource, MessageSource
-from pyspark_pyrocket.transport.targets import opened_source, target_at
+from pyspark_pyrocket.transport.targets import StorePlace, opened_source, target_at
 
 _NO_BOUNDS = QueueOffsets(0, 0)
 
@@ -61,17 +61,17 @@ class TopicLag:
 
 
 def lag_of(
-    progress: Mapping[str, Any], store: str | PathLike[str] | MessageSource | None = None
+    progress: Mapping[str, Any], store: StorePlace | MessageSource | None = None
 ) -> list[TopicLag]:
     """Return the lag in each topic of each broker of one source of a query; [] for other sources.
 
     progress: an entry of `sources` in Spark's progress. store: the directory that the query reads,
-        or a source that stays open between calls. Without a store, or if the query reads another
-        one, lags are in messages only. Raises StoreNotFoundError.
+        the options of its read, or a source that stays open between calls. Without a store, or if
+        the query reads another one, lags are in messages only. Raises StoreNotFoundError.
 
         [lag_of(source, "/data/store") for source in json.loads(query.lastProgress.json)["sources"]]
     """
-    if isinstance(store, str | PathLike):
+    if isinstance(store, str | PathLike | Mapping):
         with opened_source(target_at(store)) as opened:
             return lag_of(progress, opened)
     end, latest = _offset(progress.get("endOffset")), _offset(progress.get("latestOffset"))

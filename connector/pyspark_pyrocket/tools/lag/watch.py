@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pyrocket.tools.lag.measure import BatchFacts, TopicLag, lag_of
 from pyspark_pyrocket.transport.interface import MessageSource
-from pyspark_pyrocket.transport.targets import target_at
+from pyspark_pyrocket.transport.targets import StorePlace, target_at
 from pyspark_pyrocket.worker import log_to_stderr
 
 if TYPE_CHECKING:
@@ -51,17 +51,17 @@ class LagListener(StreamingQueryListener):
 
     def __init__(
         self,
-        store: str | None = None,
+        store: StorePlace | None = None,
         *,
         targets: Sequence[LagTarget] = (),
         log_seconds: float | None = LOG_SECONDS,
     ) -> None:
         """Create a listener.
 
-        store: the store's directory; adds lag in bytes and in time. log_seconds: the minimum time
-        between two log lines of one query; None disables them.
+        store: the store's directory, or the options of a read; adds lag in bytes and in time.
+        log_seconds: the minimum time between two log lines of one query; None disables them.
         """
-        self._path, self._targets, self._log_seconds = store, targets, log_seconds
+        self._store, self._targets, self._log_seconds = store, targets, log_seconds
         self._source: MessageSource | None = None
         self._logged: dict[str, float] = {}
         self._names: dict[str, str] = {}
@@ -107,12 +107,12 @@ class LagListener(StreamingQueryListener):
             source.close()
 
     def _opened(self) -> MessageSource | None:
-        if self._source is None and self._path:
+        if self._source is None and self._store:
             try:
-                self._source = target_at(self._path).open_own_source()
+                self._source = target_at(self._store).open_own_source()
             except PyrocketError as error:
                 _LOG.warning("lag is measured in messages only: %s", error)
-                self._path = None
+                self._store = None
         return self._source
 
     def _log(self, query: str, name: str, lags: list[TopicLag]) -> None:
@@ -150,7 +150,7 @@ class LagWatch:
 def watch_lag(
     spark: "SparkSession",
     *,
-    store: str | None = None,
+    store: StorePlace | None = None,
     port: int | None = None,
     address: str = "127.0.0.1",
     registry: "CollectorRegistry | None" = None,
@@ -158,17 +158,18 @@ def watch_lag(
 ) -> LagWatch:
     """Report the lag of the session's streaming queries, in the log and as metrics.
 
-    store: the directory that they read, by default PYROCKET_STORE; adds lag in bytes and in time.
+    store: the directory that they read, by default PYROCKET_STORE, or the options of their read,
+        such as {"endpoint": "host:8081", "topic": "orders"}; adds lag in bytes and in time.
     port: the port at `address` that serves the metrics (0: any free port); None: not served.
     registry: register the metrics in this registry, with or without a port.
     log_seconds: the minimum time between two log lines about a query; None: no log lines.
 
     Raises UnsupportedError if metrics are requested and prometheus-client is not installed.
     """
-    path = store or os.environ.get("PYROCKET_STORE") or None
+    place = store or os.environ.get("PYROCKET_STORE") or None
     wanted = port is not None or registry is not None
     used, targets = _metrics(registry) if wanted else (None, [])
-    listener = LagListener(path, targets=targets, log_seconds=log_seconds)
+    listener = LagListener(place, targets=targets, log_seconds=log_seconds)
     watching = LagWatch(spark, listener, used)
     if port is not None and used is not None:
         from prometheus_client import start_http_server

@@ -32,7 +32,7 @@ _ON_ROCKETMQ = frozenset(
     {
         *("topic list", "topic show", "topic route", "message tail", "message show"),
         *("message find", "message send", "group list", "group show", "group lag", "offset show"),
-        *("broker list", "doctor"),
+        *("broker list", "doctor", "checkpoint show", "checkpoint reset"),
     }
 )
 """The commands for a cluster of Apache RocketMQ."""
@@ -47,13 +47,17 @@ class GivenPlace:
 
     def target(self) -> AdminTarget:
         """Return the store. Raises OptionError, click.UsageError."""
+        return AdminTarget(self.named())
+
+    def named(self) -> Place:
+        """Return the location of the store. Raises OptionError, click.UsageError."""
         place = self.find()
         if not place.name:
             raise click.UsageError(
                 "Name a store: --path DIRECTORY (or PYROCKET_STORE), --endpoint HOST:PORT (or"
                 " PYROCKET_ENDPOINT), or --namesrv HOST:PORT (or PYROCKET_NAMESRV)."
             )
-        return AdminTarget(place)
+        return place
 
     def server(self) -> Place:
         """Return the location of brokers or name servers. Raises OptionError, click.UsageError."""
