@@ -90,7 +90,6 @@ setup(
             "client/*.pyi",
             "wire/proto/*.proto",
             "wire/proto/*.bin",
-            "wire/proto/*.pyi",
         ],
         "pyspark_pyrocket": ["py.typed"],
     },

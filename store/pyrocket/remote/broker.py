@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -12,14 +12,11 @@ from pyrocket.base.credentials import Credentials
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.connection import check_protocol, is_silent, unreachable
+from pyrocket.values.source import Hello
 from pyrocket.wire.channel import CLIENTS, ONCE, SERVICE, method_of, open_channel
 from pyrocket.wire.errors import carried_error
-from pyrocket.wire.messages import fill
+from pyrocket.wire.messages import fill, value_of
 from pyrocket.wire.tls_errors import date_remedy
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
-
 
 CALL_S = 30
 
@@ -43,13 +40,12 @@ class RemoteBroker:
     def _open(self) -> Any:
         return open_channel(self._credentials, self.address, grpc.aio)
 
-    async def hello(self, seconds: float) -> "HelloReply":
+    async def hello(self, seconds: float) -> Hello:
         """Make the first call. Raises UnsupportedError (PROTOCOL_UNKNOWN) if this is no broker."""
-        reply: HelloReply = await self.call(
-            "Hello", SERVICE, seconds, release=RELEASE, protocol=PROTOCOL
-        )
-        check_protocol(reply, self.address)
-        return reply
+        reply = await self.call("Hello", SERVICE, seconds, release=RELEASE, protocol=PROTOCOL)
+        hello = value_of(reply, Hello)
+        check_protocol(hello, self.address)
+        return hello
 
     async def call(
         self, name: str, of: str = CLIENTS, seconds: float = CALL_S, /, **arguments: Any

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyrocket.base.credentials import Credentials
 from pyrocket.base.failures import Failures
@@ -15,11 +15,9 @@ from pyrocket.remote.broker import CALL_S, RemoteBroker
 from pyrocket.remote.lookup import AddressUrl, RouteLookup
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.routes import PRIMARY, TopicSettings
+from pyrocket.values.source import Hello
 from pyrocket.wire.channel import SERVICE
 from pyrocket.wire.messages import value_of
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
 
 _CONNECT_S = 5
 _CREATE_S = 1
@@ -119,7 +117,7 @@ class RemoteBrokers:
         """
         self._addresses, self._credentials = addresses, credentials
         self._opened: dict[str, RemoteBroker] = {}
-        self._hellos: dict[str, HelloReply] = {}
+        self._hellos: dict[str, Hello] = {}
         self._address_of: dict[str, str] = {}
         self._ordered: dict[str, dict[str, TopicConfig]] = {}
         self._lookup: RouteLookup | None = None

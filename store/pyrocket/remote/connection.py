@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -15,12 +15,10 @@ from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import CallMetadata, Credentials
 from pyrocket.base.versions import PROTOCOL, RELEASE
 from pyrocket.errors import PyrocketError, StoreNotSharedError, TransportError, UnsupportedError
+from pyrocket.values.source import Hello
 from pyrocket.wire.channel import method_of, open_channel
+from pyrocket.wire.messages import value_of
 from pyrocket.wire.tls_errors import date_remedy
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
-
 
 _CLOCK_DIFFERENCE_S = 5
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
@@ -171,7 +169,7 @@ class Connection:
             if error.code() not in _UNANSWERED:
                 raise
             raise unreachable(self.place, "Hello", error, repeat_is_safe=True) from None
-        hello: HelloReply = reply.FromString(data)
+        hello = value_of(reply.FromString(data), Hello)
         self._check(hello)
         difference_s = (system_clock() - hello.now_ms) / 1000
         if abs(difference_s) > _CLOCK_DIFFERENCE_S:
@@ -182,7 +180,7 @@ class Connection:
                 difference_s,
             )
 
-    def _check(self, hello: "HelloReply") -> None:
+    def _check(self, hello: Hello) -> None:
         check_protocol(hello, self.address)
         if self._store not in (None, hello.store):
             raise StoreNotSharedError(
@@ -193,7 +191,7 @@ class Connection:
         self._store = hello.store
 
 
-def check_protocol(hello: "HelloReply", address: str) -> None:
+def check_protocol(hello: Hello, address: str) -> None:
     """Raise UnsupportedError (PROTOCOL_NEWER) unless a broker has the protocol of this release."""
     if hello.protocol != PROTOCOL:
         raise UnsupportedError(

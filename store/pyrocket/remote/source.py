@@ -5,7 +5,7 @@ import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,12 +18,9 @@ from pyrocket.remote.version_watch import VersionWatch
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.lookup import MessageLocations
 from pyrocket.values.message import MessageQueue, QueueRange, SourceIdentity
-from pyrocket.values.source import BrokerCalls, Part, RunningState, TablePart
+from pyrocket.values.source import BrokerCalls, Hello, Part, RunningState, TablePart
 from pyrocket.wire.blocks import blocks_in
 from pyrocket.wire.messages import value_of
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import HelloReply
 
 _NO_END = 2**63 - 1
 
@@ -35,7 +32,7 @@ class RemoteSource:
         self.client, self.watch = client, watch or VersionWatch(client)
 
     @cached_property
-    def hello(self) -> "HelloReply":
+    def hello(self) -> Hello:
         """The broker's reply to the first call. Raises UnsupportedError."""
         hello = self._say_hello()
         self._asked_at = time.monotonic()
@@ -50,8 +47,8 @@ class RemoteSource:
         self.__dict__.pop("hello", None)
         _ = self.hello
 
-    def _say_hello(self) -> "HelloReply":
-        return self.client.call("Hello", release=RELEASE, protocol=PROTOCOL)
+    def _say_hello(self) -> Hello:
+        return value_of(self.client.call("Hello", release=RELEASE, protocol=PROTOCOL), Hello)
 
     @property
     def store_id(self) -> str:

@@ -3,16 +3,14 @@
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pyrocket.base.clock import Pauses
 from pyrocket.base.rounds import Rounds
 from pyrocket.errors import PyrocketError
 from pyrocket.remote.client import Client
+from pyrocket.values.source import Version
 from pyrocket.wire.descriptors import message_class
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import Version
+from pyrocket.wire.messages import value_of
 
 _FOREVER_S = float("inf")
 
@@ -72,16 +70,14 @@ class VersionWatch:
 
     def _watch(self, seen: list[object]) -> None:
         """Follow one stream; append to `seen` that it has started."""
-        kind: type[Version] = message_class("pyrocket.v1.Version")
+        kind = message_class("pyrocket.v1.Version")
         session = object()
         # ValueError: this process has closed the connection.
         try:
             with suppress(PyrocketError, ValueError):
                 for reply in self._client.stream("Watch"):
                     self._stream = session
-                    version = kind.FromString(reply)
-                    names = kind.DESCRIPTOR.fields_by_name
-                    self._set(tuple(getattr(version, name) for name in names))
+                    self._set(value_of(kind.FromString(reply), Version))
                     seen[:] = [session]
                     if self._closed:
                         return

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -13,9 +12,6 @@ from pyrocket.server.call_server import CallServer
 from pyrocket.server.incoming import Incoming, Share
 from pyrocket.wire.channel import SERVICE as BROKER
 from pyrocket.wire.descriptors import message_class
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.health_pb2 import HealthCheckRequest
 
 SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
@@ -40,7 +36,7 @@ class Health:
         self._watches = Share(_WATCHES, server.limits.settings.parked_polls)
         self._asking: asyncio.Task[bool] | None = None
         self._asked_s = 0.0
-        self._request: type[HealthCheckRequest] = message_class("grpc.health.v1.HealthCheckRequest")
+        self._request = message_class("grpc.health.v1.HealthCheckRequest")
         self._reply = message_class("grpc.health.v1.HealthCheckResponse")
 
     def handlers(self) -> grpc.GenericRpcHandler:

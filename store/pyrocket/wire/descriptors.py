@@ -26,10 +26,7 @@ def _pool() -> DescriptorPool:
 
 @cache
 def message_class(name: str) -> type[Any]:
-    """Return the class of a message by its full name, such as `pyrocket.v1.HelloReply`.
-
-    In annotations, its type is `pyrocket.wire.proto.pyrocket_pb2.HelloReply`.
-    """
+    """Return the class of a message by its full name, such as `pyrocket.v1.HelloReply`."""
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 
 

@@ -5,7 +5,7 @@ store in its own process. If the client's release does not have the class, it ra
 general class with the same status.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
@@ -21,9 +21,6 @@ from pyrocket.errors import (
 )
 from pyrocket.wire.descriptors import message_class
 from pyrocket.wire.messages import fill
-
-if TYPE_CHECKING:
-    from pyrocket.wire.proto.pyrocket_pb2 import Error
 
 METADATA_KEY = "pyrocket-error-bin"
 
@@ -82,7 +79,7 @@ def carried_error(status: grpc.RpcError, address: str) -> PyrocketError | None:
     carried = next((value for key, value in metadata if key == METADATA_KEY), None)
     if carried is None:
         return None
-    detail: Error = message_class("pyrocket.v1.Error").FromString(carried)
+    detail = message_class("pyrocket.v1.Error").FromString(carried)
     kind = getattr(errors, detail.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, PyrocketError)):
         kind = next(

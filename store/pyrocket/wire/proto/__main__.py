@@ -9,23 +9,17 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 COMPILED = "descriptors.bin"
-STUBBED = ("pyrocket.proto", "health.proto")
-"""The files whose messages have type stubs, `*_pb2.pyi`, although no such module exists."""
 
 
 def compile_protos(folder: Path) -> None:
-    """Write all files as one FileDescriptorSet, and the type stubs, to a folder."""
+    """Write all files as one FileDescriptorSet to a folder."""
     from grpc_tools import protoc
 
     well_known = Path(protoc.__file__).parent / "_proto"
     files = sorted(path.name for path in FOLDER.glob("*.proto"))
-    places = ["protoc", f"-I{FOLDER}", f"-I{well_known}"]
-    for arguments in (
-        ["--include_imports", f"--descriptor_set_out={folder / COMPILED}", *files],
-        [f"--pyi_out={folder}", *STUBBED],
-    ):
-        if done := protoc.main([*places, *arguments]):
-            sys.exit(done)
+    places = [f"-I{FOLDER}", f"-I{well_known}", f"--descriptor_set_out={folder / COMPILED}"]
+    if done := protoc.main(["protoc", *places, "--include_imports", *files]):
+        sys.exit(done)
 
 
 if __name__ == "__main__":
