@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 
 from pyrocket.base.clock import Clock, SteadyTime
@@ -15,16 +15,7 @@ from pyrocket.broker.pop.offsets import OffsetKeeper
 from pyrocket.broker.pop.receive import Receiver, Wanted
 from pyrocket.broker.pop.recovery import recover, save
 from pyrocket.broker.pop.sweep import Mover
-from pyrocket.broker.pop.values import (
-    Acked,
-    Changed,
-    DeliveryLag,
-    Lags,
-    PopSettings,
-    Received,
-    Stored,
-    Swept,
-)
+from pyrocket.broker.pop.values import DeliveryLag, Lags, PopSettings, Received, Stored, Swept
 from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import (
     GroupNotFoundError,
@@ -39,42 +30,9 @@ from pyrocket.formats.receipt import Receipts
 from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.system_topics import POP_TOPIC, RETRY_PREFIX
 from pyrocket.metadata.groups import OffsetsByQueue
-from pyrocket.services.consumption import Consumption
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.admin import GroupConfig
 from pyrocket.values.message import QueueOffsets
-
-_FirstOffset = Callable[[str, QueueKey], tuple[int | None, int]]
-"""Returns a group's committed offset in a queue, and the offset at which it starts to receive."""
-
-
-def lags_of(
-    storage: Consumption, state: GroupState, places: Iterable[QueueKey], first_offset: _FirstOffset
-) -> Lags:
-    """Return the lag in each queue. The caller must hold the group's lock."""
-    lags: dict[QueueKey, DeliveryLag] = {}
-    for place in places:
-        known, queue = storage.bounds(*place), state.queues.get(place)
-        if queue is None:
-            committed = cursor = first_offset(state.name, place)[1]
-            in_flight = 0
-        else:
-            committed, cursor, in_flight = queue.committed, queue.next, len(queue.flight)
-        ready = max(known.maximum - max(cursor, known.minimum), 0)
-        delay = _delay_ms(storage, place, committed, known) if in_flight + ready else 0
-        lags[place] = DeliveryLag(known.maximum, committed, in_flight, ready, delay)
-    return lags
-
-
-def _delay_ms(storage: Consumption, place: QueueKey, committed: int, known: QueueOffsets) -> int:
-    oldest = max(committed, known.minimum)
-    if oldest >= known.maximum:
-        return 0
-    try:
-        return max(storage.now() - storage.store_time(*place, oldest), 0)
-    except (OffsetOutOfRangeError, StoreDamagedError):
-        return 0
-
 
 _MISSING = GroupNotFoundError, StorePermissionError, TopicNotFoundError
 """Errors for a deleted or disabled group, and for a deleted topic."""
@@ -117,7 +75,10 @@ class Pop:
         self._key, receipts = recovered.key, Receipts(recovered.key)
         self._saving = threading.Lock()
         self._receiver = Receiver(self._storage, self._settings, receipts, self._put, self.now)
-        self._handles = Handles(self._storage, self._states, receipts, self._put, self.now)
+        handles = Handles(self._storage, self._states, receipts, self._put, self.now)
+        self.ack, self.change_invisible = handles.ack, handles.change_invisible
+        self.extend, self.forward_to_dlq = handles.extend, handles.forward_to_dlq
+        self.drop, self.drop_topic = self._states.drop, self._states.drop_topic
         self._keeper = OffsetKeeper(self._storage, self._put)
         self._mover = Mover(self._storage, self._settings, self._put)
         self._saved_ms = self.now() if recovered.from_snapshot else 0
@@ -159,22 +120,6 @@ class Pop:
         config = self._storage.consuming_group(group)
         with self._states.opened(group) as state:
             return self._receiver.receive(state, config, wanted)
-
-    def ack(self, group: str, topic: str, handles: Sequence[str]) -> Acked:
-        """Ack messages; see `Handles.ack`."""
-        return self._handles.ack(group, topic, handles)
-
-    def change_invisible(self, group: str, topic: str, handle: str, invisible_ms: int) -> Changed:
-        """Change the invisible time of a message; see `Handles.change_invisible`."""
-        return self._handles.change_invisible(group, topic, handle, invisible_ms)
-
-    def extend(self, group: str, topic: str, handles: Sequence[str], invisible_ms: int) -> Acked:
-        """Change the invisible time of messages; see `Handles.extend`."""
-        return self._handles.extend(group, topic, handles, invisible_ms)
-
-    def forward_to_dlq(self, group: str, topic: str, handle: str) -> Acked:
-        """Move a message to the group's dead-letter topic; see `Handles.forward_to_dlq`."""
-        return self._handles.forward_to_dlq(group, topic, handle)
 
     def sweep(self) -> Swept:
         """Do the periodic work. Call this about once a second, and at `Swept.next_ms`.
@@ -236,7 +181,28 @@ class Pop:
         state = self._states.known(group)
         with state.lock:
             places = self._receiver.places(state, topic)
-            return lags_of(self._storage, state, places, self._receiver.first_offset)
+            return {place: self._lag_in(state, place) for place in places}
+
+    def _lag_in(self, state: GroupState, place: QueueKey) -> DeliveryLag:
+        """Return the lag in one queue. Requires `state.lock`."""
+        known, queue = self._storage.bounds(*place), state.queues.get(place)
+        if queue is None:
+            committed = cursor = self._receiver.first_offset(state.name, place)[1]
+            in_flight = 0
+        else:
+            committed, cursor, in_flight = queue.committed, queue.next, len(queue.flight)
+        ready = max(known.maximum - max(cursor, known.minimum), 0)
+        delay = self._delay_ms(place, committed, known) if in_flight + ready else 0
+        return DeliveryLag(known.maximum, committed, in_flight, ready, delay)
+
+    def _delay_ms(self, place: QueueKey, committed: int, known: QueueOffsets) -> int:
+        oldest = max(committed, known.minimum)
+        if oldest >= known.maximum:
+            return 0
+        try:
+            return max(self._storage.now() - self._storage.store_time(*place, oldest), 0)
+        except (OffsetOutOfRangeError, StoreDamagedError):
+            return 0
 
     def lags(self) -> Iterator[tuple[str, str, Lags]]:
         """Yield group, topic and lag of each topic that a group has consumed."""
@@ -257,14 +223,6 @@ class Pop:
     def damaged(self) -> int:
         """The number of damaged messages that groups could not receive."""
         return self._storage.damaged
-
-    def drop(self, group: str) -> None:
-        """Remove the state of a deleted group. Raises BrokerBusyError."""
-        self._states.drop(group)
-
-    def drop_topic(self, topic: str) -> None:
-        """Remove the state of groups in a deleted topic. Raises BrokerBusyError."""
-        self._states.drop_topic(topic)
 
     def close(self) -> None:
         """Save a snapshot for the next start, which otherwise reads the records in the log.

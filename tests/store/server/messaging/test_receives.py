@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 import pytest
 from pyrocket import Store
+from pyrocket.broker.pop.handles import Handles
 from pyrocket.broker.pop.pop import Pop
 from pyrocket.remote.admin import RemoteAdmin
 from pyrocket.remote.client import Client, Connection
@@ -192,7 +193,6 @@ def test_the_reply_to_a_rejected_change_has_the_old_handle(stub, seconds, code):
 
 
 def test_the_reply_to_a_change_that_cannot_be_stored_has_the_old_handle(store, stub, monkeypatch):
-    from pyrocket.broker.pop.pop import Pop
     from pyrocket.errors import BrokerBusyError
 
     stub.send(b"1", topic="busy")
@@ -201,7 +201,7 @@ def test_the_reply_to_a_change_that_cannot_be_stored_has_the_old_handle(store, s
     def refuse(*_):
         raise BrokerBusyError("full.")
 
-    monkeypatch.setattr(Pop, "change_invisible", refuse)
+    monkeypatch.setattr(Handles, "_find", refuse)
     reply = change(stub, "busy", handle(message), seconds=1)
     assert code_of(reply) == "TOO_MANY_REQUESTS"
     assert reply.receipt_handle == handle(message)
@@ -490,14 +490,15 @@ def test_sends_and_routes_do_not_wait_for_receives_and_acks(stub, serving, monke
     stub.send(b"1", topic="busy")
     _, (message,) = receive(stub, "busy")
     scanned, waiting = threading.Event(), threading.Semaphore(0)
-    real = getattr(Pop, call)
+    place = {"receive": (Pop, "receive"), "ack": (Handles, "_change")}[call]
+    real = getattr(*place)
 
     def slow(*arguments, **more):
         waiting.release()
         scanned.wait(30)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(Pop, call, slow)
+    monkeypatch.setattr(*place, slow)
     work = {
         "receive": lambda: receive(Stub(serving[1], "r@1"), "busy"),
         "ack": lambda: ack(Stub(serving[1], "a@1"), "busy", handle(message)),
