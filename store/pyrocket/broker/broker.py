@@ -21,8 +21,7 @@ from pyrocket.broker.sends import Sends
 from pyrocket.broker.sink import StoreSink
 from pyrocket.broker.source import StoreSource
 from pyrocket.broker.traces import Traces
-from pyrocket.disk.file_queue import parse_file_name
-from pyrocket.disk.layout import Layout, listed
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import DISPATCHED, FAILED, FLUSHED, PUBLISHED, SharedState
 from pyrocket.engine.disk_room import DiskRoom
 from pyrocket.errors import GroupNotFoundError, TopicNotFoundError
@@ -32,7 +31,7 @@ from pyrocket.metadata.broker_file import BrokerFile
 from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.metadata.identity import load_identity
 from pyrocket.metadata.retention import RetentionFile
-from pyrocket.store import Store, writer_of
+from pyrocket.store import Store, reader_of, writer_of
 from pyrocket.values.admin import ResetTo
 from pyrocket.values.source import Hello, RunningState, Version
 from pyrocket.values.transactions import CheckPolicy
@@ -96,9 +95,7 @@ class ServedStore:
 
     def log_bytes(self) -> int:
         """Return the size of the log in bytes."""
-        names = [entry.name for entry in listed(Layout(self.path).commit_log)]
-        starts = [start for name in names if (start := parse_file_name(name)) is not None]
-        return self.store.position().published - min(starts, default=0)
+        return self.store.position().published - reader_of(self.store).log.first_offset()
 
 
 class Broker(ServedStore):

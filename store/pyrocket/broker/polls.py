@@ -3,8 +3,8 @@
 It also sweeps the states of consumer groups, and renews invisible times for clients that use
 automatic renewal, while they are connected. Parked polls are indexed by the queue that they wait
 for. The polls of a group on all queues of a topic share the messages, so only the poll that has
-waited longest is woken; if it finds messages, it wakes the next one (`LongPolls.wait`). The cost of
-a wake-up does not depend on the number of polls parked.
+waited longest is woken; if it finds messages, it wakes the next one (`wait_for_messages`). The cost
+of a wake-up does not depend on the number of polls parked.
 
 Source: `DefaultReceiptHandleManager`, `RenewStrategyPolicy` of RocketMQ's proxy.
 """

@@ -15,7 +15,7 @@ from pyrocket.errors import PyrocketError
 from pyrocket.server.call_server import CallServer
 from pyrocket.server.gate import Gate
 from pyrocket.server.incoming import CallOrigin, Incoming
-from pyrocket.server.messaging.long_polls import LongPolls
+from pyrocket.server.messaging.long_polls import wait_for_messages
 from pyrocket.server.messaging.sessions import ClientSession, Stream
 from pyrocket.server.service import Call, call_of, calls_of
 from pyrocket.values.consuming import PullStatus, RawPulled
@@ -33,7 +33,7 @@ _PULLED_BYTES = 3 << 20
 class _Looked:
     """The result of a pull.
 
-    `messages` is empty only if there are no new messages; `LongPolls.wait` then repeats the pull.
+    `messages` is empty only if there are no new messages; then `wait_for_messages` repeats it.
     """
 
     reply: RawPulled
@@ -50,7 +50,7 @@ class ClientsService:
     def __init__(self, broker: Broker, gate: Gate, server: CallServer, settings: Settings) -> None:
         self._broker, self._gate, self._server = broker, gate, server
         self._max_wait_s = settings.long_poll
-        self._polls, self._session = LongPolls(broker), ClientSession(("", CLIENTS))
+        self._session = ClientSession(("", CLIENTS))
         self._streams: set[Stream] = set()
         self._clients = ClientCalls(broker)
         self._calls = calls_of(CLIENTS, self._clients.table())
@@ -90,7 +90,7 @@ class ClientsService:
             queue, deadline = asked["queue"], asyncio.get_running_loop().time() + hold_s
             place = asked["group"], queue.topic, queue.queue_id
             with incoming.parked():
-                pulled = await self._polls.wait(place, self._session, deadline, look)
+                pulled = await wait_for_messages(self._broker, place, self._session, deadline, look)
         return incoming.reply(await run(lambda: call.encode(pulled.reply)))
 
     async def _asked(self, call: Call, incoming: Incoming) -> dict[str, Any]:

@@ -48,62 +48,56 @@ def deadline_of(left_s: float | None, wait_ms: int | None, max_s: float) -> floa
     return now + min(wait_s, max_s, left_s - _REPLY_S)
 
 
-class LongPolls:
-    """Parks the calls of one event loop."""
+async def wait_for_messages(
+    broker: Broker,
+    place: tuple[str, str, int | None],
+    session: ClientSession,
+    deadline: float,
+    look: Callable[[], Awaitable[_Found]],
+) -> _Found:
+    """Repeat `look` until it returns messages or the deadline passes; return its last result.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    place: Group, topic and queue id; the queue id None means all queues. The wait ends early if
+    the client disconnects.
 
-    async def wait(
-        self,
-        place: tuple[str, str, int | None],
-        session: ClientSession,
-        deadline: float,
-        look: Callable[[], Awaitable[_Found]],
-    ) -> _Found:
-        """Repeat `look` until it returns messages or the deadline passes; return its last result.
+    Of the polls on all queues, a message wakes one (`Holds`). Therefore a poll that was woken
+    wakes the next one if it finds messages, or if it ends before it has looked for them.
+    """
+    loop = asyncio.get_running_loop()
 
-        place: Group, topic and queue id; the queue id None means all queues. The wait ends early if
-        the client disconnects.
+    def is_over() -> bool:
+        return loop.time() >= deadline or session.ended
 
-        Of the polls on all queues, a message wakes one (`Holds`). Therefore a poll that was woken
-        wakes the next one if it finds messages, or if it ends before it has looked for them.
-        """
-        loop = asyncio.get_running_loop()
-
-        def is_over() -> bool:
-            return loop.time() >= deadline or session.ended
-
-        async def look_on() -> _Found:
+    async def look_on() -> _Found:
+        reply = await look()
+        while not reply.messages and reply.has_more and not is_over():
             reply = await look()
-            while not reply.messages and reply.has_more and not is_over():
-                reply = await look()
-            return reply
-
-        reply, wakes_next = await look_on(), False
-        try:
-            while not reply.messages and not is_over():
-                woken = asyncio.Event()
-                wake = _waker(loop, woken)
-                hold = ParkedPoll(*place, wake)
-                holds = self._broker.polls.holds
-                holds.park(hold)
-                session.polls.add(wake)
-                try:
-                    reply = await look_on()  # Messages may have arrived before the call was parked.
-                    wakes_next = wakes_next and bool(reply.messages)
-                    if not reply.messages and not session.ended:
-                        with suppress(asyncio.TimeoutError):
-                            await asyncio.wait_for(woken.wait(), deadline - loop.time())
-                finally:
-                    was_woken = not holds.remove(hold)
-                    wakes_next = wakes_next or was_woken
-                    session.polls.discard(wake)
-        finally:
-            group, topic, queue_id = place
-            if wakes_next and queue_id is None:
-                self._broker.polls.visible_in(group, topic, 0)
         return reply
+
+    reply, wakes_next = await look_on(), False
+    try:
+        while not reply.messages and not is_over():
+            woken = asyncio.Event()
+            wake = _waker(loop, woken)
+            hold = ParkedPoll(*place, wake)
+            holds = broker.polls.holds
+            holds.park(hold)
+            session.polls.add(wake)
+            try:
+                reply = await look_on()  # Messages may have arrived before the call was parked.
+                wakes_next = wakes_next and bool(reply.messages)
+                if not reply.messages and not session.ended:
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(woken.wait(), deadline - loop.time())
+            finally:
+                was_woken = not holds.remove(hold)
+                wakes_next = wakes_next or was_woken
+                session.polls.discard(wake)
+    finally:
+        group, topic, queue_id = place
+        if wakes_next and queue_id is None:
+            broker.polls.visible_in(group, topic, 0)
+    return reply
 
 
 def _waker(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> Callable[[], None]:

@@ -23,7 +23,7 @@ from pyrocket.server.incoming import Incoming
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import check_stored, status
 from pyrocket.server.messaging.interface import SERVICE, new, parse
-from pyrocket.server.messaging.long_polls import LongPolls, deadline_of
+from pyrocket.server.messaging.long_polls import deadline_of, wait_for_messages
 from pyrocket.server.messaging.offsets import OffsetCalls
 from pyrocket.server.messaging.pulling import PullCalls, PullReply
 from pyrocket.server.messaging.receipts import ReceiptCalls
@@ -55,7 +55,6 @@ class MessagingService:
         self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
         self._pulling = PullCalls(broker)
         self._receiving = ReceiveCalls(broker, creates_groups=creates_groups)
-        self._long_polls = LongPolls(broker)
         broker.is_connected = self._sessions.is_connected
         receipts = ReceiptCalls(broker, self._sessions)
         offsets, transactions = OffsetCalls(broker), TransactionCalls(broker)
@@ -136,7 +135,7 @@ class MessagingService:
             with call.parked():
                 place = (asked.group, asked.topic, asked.queue_id)
                 paid = partial(self._paid, call, look, ending)
-                pulled = await self._long_polls.wait(place, session, deadline, paid)
+                pulled = await wait_for_messages(self._broker, place, session, deadline, paid)
             replies = await run(lambda: self._pulling.replies(asked, pulled))
             await call.send(*replies)
 
@@ -174,7 +173,7 @@ class MessagingService:
         async with AsyncExitStack() as ending:
             with call.parked():
                 paid = partial(self._paid, call, look, ending)
-                received = await self._long_polls.wait(place, session, deadline, paid)
+                received = await wait_for_messages(self._broker, place, session, deadline, paid)
             await self._send_received(call, asked, received)
 
     async def _send_received(self, call: Incoming, asked: Receive, received: Received) -> None:

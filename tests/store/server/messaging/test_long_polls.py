@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyrocket.broker.polls import Holds
-from pyrocket.server.messaging.long_polls import LongPolls
+from pyrocket.server.messaging.long_polls import wait_for_messages
 from pyrocket.server.messaging.sessions import ClientSession
 
 
@@ -15,15 +15,15 @@ def holds():
 
 
 @pytest.fixture
-def polls(holds):
+def broker(holds):
     def visible_in(group, topic, ms):
         for hold in holds.visible(group, topic):
             hold.waiter()
 
-    return LongPolls(SimpleNamespace(polls=SimpleNamespace(holds=holds, visible_in=visible_in)))
+    return SimpleNamespace(polls=SimpleNamespace(holds=holds, visible_in=visible_in))
 
 
-def test_polls_that_wake_each_other_leave_nothing_parked(holds, polls):
+def test_polls_that_wake_each_other_leave_nothing_parked(holds, broker):
     messages = []
 
     async def look():
@@ -33,7 +33,9 @@ def test_polls_that_wake_each_other_leave_nothing_parked(holds, polls):
     async def run():
         deadline, session = asyncio.get_running_loop().time() + 20, ClientSession(("", "c"))
         waiting = [
-            asyncio.ensure_future(polls.wait(("g", "t", None), session, deadline, look))
+            asyncio.ensure_future(
+                wait_for_messages(broker, ("g", "t", None), session, deadline, look)
+            )
             for _ in range(4)
         ]
         while len(holds) < 4:
