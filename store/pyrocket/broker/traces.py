@@ -16,7 +16,6 @@ from pyrocket.broker.pop.values import Delivery, Stored
 from pyrocket.broker.sends import Sends, Sent
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceMessage, TraceQueue
 from pyrocket.engine.message_encoder import Origin, UniqueIds
-from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.receipt import delivery_id
 from pyrocket.formats.record import Host, host_text
 from pyrocket.formats.trace import (
@@ -191,7 +190,7 @@ def _sub_before(delivery: Delivery, group: str, topic: str, now_ms: int) -> SubB
         region=DEFAULT_REGION,
         group=group,
         request_id=_request(group, topic, delivery.handle),
-        message_id=message.properties.get(UNIQ_KEY) or message.msg_id,
+        message_id=message.msg_id,
         retry_times=delivery.attempt - 1,
         keys=" ".join(message.keys) or None,
     )

@@ -23,7 +23,6 @@ from pyrocket.client.outgoing import outgoing
 from pyrocket.client.results import ConsumeResult
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError
-from pyrocket.formats.properties import UNIQ_KEY
 from pyrocket.formats.trace import (
     COMMIT_OR_ROLLBACK,
     CONSUMED,
@@ -120,7 +119,7 @@ class Tracer:
             keys, times = " ".join(message.keys) or None, message.reconsume_times
             self._queue.put(
                 message.topic,
-                SubBefore(now, DEFAULT_REGION, self._group, request, _id_of(message), times, keys),
+                SubBefore(now, DEFAULT_REGION, self._group, request, message.msg_id, times, keys),
             )
         return request
 
@@ -138,7 +137,7 @@ class Tracer:
             self._queue.put(
                 message.topic,
                 SubAfter(
-                    request, _id_of(message), cost_ms, is_done, keys, returned, now, self._group
+                    request, message.msg_id, cost_ms, is_done, keys, returned, now, self._group
                 ),
             )
 
@@ -191,10 +190,6 @@ class Tracer:
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
                 self._queue.drop(trace.records)
-
-
-def _id_of(message: StoredMessage) -> str:
-    return message.properties.get(UNIQ_KEY) or message.msg_id
 
 
 def _code_of(result: object) -> int:

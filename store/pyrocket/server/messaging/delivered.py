@@ -50,7 +50,7 @@ def _fill(system: Any, stored: StoredMessage) -> None:
     if stored.tags is not None:
         system.tag = stored.tags
     system.keys.extend(stored.keys)
-    system.message_id = own.get(UNIQ_KEY) or stored.msg_id
+    system.message_id = stored.msg_id
     digest = hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper()
     system.body_digest.type, system.body_digest.checksum = number("DigestType", "MD5"), digest
     system.body_encoding = number("Encoding", "IDENTITY")
