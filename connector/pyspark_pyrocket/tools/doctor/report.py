@@ -1,11 +1,10 @@
 """Findings: what was checked, the verdict and the remedy; as a table and as JSON."""
 
-import json
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-import click
-from pyrocket.tools.cli.frame import print_table
+from pyrocket.tools.cli.frame import show_json as show_document
+from pyrocket.tools.cli.frame import show_verdicts
 
 
 class Verdict(str, Enum):
@@ -47,20 +46,12 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 def show_json(checks: list[Check]) -> None:
     """Print one object: whether no check failed, and all checks."""
     healthy = all(check.verdict is not Verdict.FAIL for check in checks)
-    click.echo(json.dumps({"ok": healthy, "checks": [*map(asdict, checks)]}, indent=2))
+    show_document({"ok": healthy, "checks": [*map(asdict, checks)]})
 
 
 def show_table(checks: list[Check]) -> None:
     """Print a table: verdict, check, what was found and the remedy."""
-    # Importing rich takes a second, which JSON does not need.
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for check in checks:
-        text = Text(check.found)
-        if check.remedy:
-            text.append(f"\n{check.remedy}", style="bold")
-        verdict = Text(check.verdict.value, style=_COLOURS[check.verdict])
-        table.add_row(verdict, Text(check.name), text)
-    print_table(table)
+    show_verdicts(
+        (check.verdict.value, _COLOURS[check.verdict], check.name, check.found, check.remedy)
+        for check in checks
+    )

@@ -12,20 +12,17 @@ directory as an argument.
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from pyrocket.base.arguments import parse_size
 from pyrocket.base.config import StoreConfig
 from pyrocket.errors import PyrocketError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 OK, FOUND, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
@@ -197,10 +194,22 @@ def show_json(document: dict[str, Any]) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def print_table(table: "Table") -> None:
-    """Print a table. In a terminal, long lines are wrapped; elsewhere each row is one line."""
-    from rich.console import Console
+def show_verdicts(rows: Iterable[tuple[str, str, str, str, str]]) -> None:
+    """Print a table of verdicts: each with its colour, a name, what was found and the remedy.
 
+    In a terminal, long lines are wrapped; elsewhere they are not.
+    """
+    # Importing rich takes a second, which JSON does not need.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for verdict, colour, name, found, remedy in rows:
+        text = Text(found)
+        if remedy:
+            text.append(f"\n{remedy}", style="bold")
+        table.add_row(Text(verdict, style=colour), Text(name), text)
     console = Console()
     if console.is_terminal:
         console.print(table)

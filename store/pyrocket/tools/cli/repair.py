@@ -16,9 +16,9 @@ from pyrocket.tools.cli.frame import (
     dry_run,
     exits_with_json,
     files_only,
-    print_table,
     progress,
     show_json,
+    show_verdicts,
     yes,
 )
 from pyrocket.tools.repair.plan import Action
@@ -66,17 +66,12 @@ def report_document(report: Report) -> dict[str, Any]:
 
 def show_report(report: Report) -> None:
     """Print a table of findings, and a summary of the check."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for finding in report.findings:
-        text = Text(f"{finding.where}: {finding.what}\n")
-        text.append(finding.fix, style="bold")
-        verdict = Text(finding.severity.value, style=_COLOURS[finding.severity])
-        table.add_row(verdict, Text(finding.code), text)
-    if report.findings:
-        print_table(table)
+    rows = [
+        (one.severity.value, _COLOURS[one.severity], one.code, f"{one.where}: {one.what}", one.fix)
+        for one in report.findings
+    ]
+    if rows:
+        show_verdicts(rows)
     more = sum(report.counts.values()) - len(report.findings)
     if more:
         click.echo(f"… and {more:,} more with these codes.")
