@@ -143,10 +143,6 @@ class Splitting:
         "into parts of equal size, which may exceed the limit by part of a message.",
     ).field()
 
-    @classmethod
-    def parse(cls, given: OptionReader) -> "Splitting":
-        return cls(**given.read_fields(cls))
-
     @property
     def by_bytes(self) -> bool:
         return self.min_tasks is not None or self.max_bytes is not None

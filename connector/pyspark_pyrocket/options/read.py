@@ -8,7 +8,7 @@ from pyspark_pyrocket.options.endpoint import NO_ENDPOINT, Endpoint
 from pyspark_pyrocket.options.option import READ
 from pyspark_pyrocket.options.payload import Payload
 from pyspark_pyrocket.options.policies import LossPolicy, Progress
-from pyspark_pyrocket.options.selection import MESSAGES, KeyLookup, Selection, View
+from pyspark_pyrocket.options.selection import MESSAGES, KeyLookup, Selection, View, check_view
 from pyspark_pyrocket.options.span import Span
 from pyspark_pyrocket.options.table import given_options
 from pyspark_pyrocket.options.target import Request
@@ -16,11 +16,10 @@ from pyspark_pyrocket.options.topics import SubscribedTopics
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(View):
     """The options of a read. Each part is documented in its own class.
 
     path: the store's directory, absolute; empty with an endpoint.
-    view, skips_damage, verify_crc: as in `View`.
     create_if_missing: whether a new query creates the store and the topics that are missing.
     """
 
@@ -35,30 +34,26 @@ class ReadOptions:
     lookup: KeyLookup = field(default_factory=KeyLookup)
     payload: Payload = field(default_factory=Payload)
     progress: Progress = field(default_factory=Progress)
-    view: str = MESSAGES
-    skips_damage: bool = False
-    verify_crc: bool = False
     create_if_missing: bool = False
 
     @classmethod
     def parse(cls, request: Request, query: str = READ) -> "ReadOptions":
         """Read and check the options of a batch or a stream; READ accepts those of both."""
         path, given = given_options(request, query)
-        view = View.parse(given)
+        values = given.read_fields(cls)
+        check_view(given, values["view"])
         return cls(
+            **values,
             path=path,
             endpoint=Endpoint(**given.read_fields(Endpoint)),
-            subscription=SubscribedTopics.parse(given, needed=view.view == MESSAGES),
+            subscription=SubscribedTopics.parse(given, needed=values["view"] == MESSAGES),
             span=Span.parse(given),
             loss=LossPolicy.parse(given),
             admission=Admission.parse(given),
-            splitting=Splitting.parse(given),
+            splitting=Splitting(**given.read_fields(Splitting)),
             selection=Selection.parse(given),
             lookup=KeyLookup.parse(given),
             payload=Payload.parse(given),
             progress=Progress.parse(given),
-            view=view.view,
-            skips_damage=view.skips_damage,
-            verify_crc=view.verify_crc,
             create_if_missing=source_creates(given),
         )

@@ -65,9 +65,6 @@ class Selection:
         tags, sql = given.text(option), given.text("sql")
         if "sql" in given and not sql:
             raise given.wrong("sql", "Write a condition on properties, or remove the option.")
-        for name in (option, "sql"):
-            if name in given:
-                _refuse_other_views(name, given)
         selection = cls(where=_filter(option, tags, sql), tags=tags, sql=sql)
         for tag in selection.where.tags or ():
             if _OTHER_SEPARATOR.search(tag):
@@ -85,9 +82,6 @@ class Selection:
         return " and ".join(by)
 
 
-EVERY_MESSAGE = Selection()
-
-
 def _filter(option: str, tags: str, sql: str) -> MessageFilter:
     wrong = option
     try:
@@ -98,15 +92,6 @@ def _filter(option: str, tags: str, sql: str) -> MessageFilter:
         raise OptionError(
             f"Option {wrong!r}: {error.message}", remedy=error.remedy, code=error.code
         ) from None
-
-
-def _refuse_other_views(option: str, given: OptionReader) -> None:
-    view = given.text("view", "messages")
-    if view.lower() != "messages":
-        raise conflict(
-            f"Option {option!r} is given with view={view}, which has no filter.",
-            f"Filter the DataFrame, and remove {option!r}.",
-        )
 
 
 def _parse_words(option: str, text: str) -> tuple[str, ...]:
@@ -160,11 +145,6 @@ class KeyLookup:
     @classmethod
     def parse(cls, given: OptionReader) -> "KeyLookup":
         given.refuse_together("keys", "msgId", "An id alone identifies a message: keep one.")
-        for option in ("keys", "msgId"):
-            if given.text("view", "messages").lower() != "messages":
-                given.refuse_together(
-                    "view", option, "Views are read completely: filter the DataFrame."
-                )
         return cls(**given.read_fields(cls))
 
     def __bool__(self) -> bool:
@@ -219,23 +199,22 @@ class View:
         "Verify the checksum of every body that is read.",
     ).field()
 
-    @classmethod
-    def parse(cls, given: OptionReader) -> "View":
-        """Read the view; refuse options that do not apply to it."""
-        asked = cls(**given.read_fields(cls))
-        for options, why in _not_for(asked.view):
-            for option in filter(given.__contains__, options):
-                raise conflict(
-                    f"Option {option!r} is given with view={asked.view}, which {why}.",
-                    f"Remove {option!r}, and filter the DataFrame.",
-                )
-        return asked
+
+def check_view(given: OptionReader, view: str) -> None:
+    """Raise OptionError (OPTION_CONFLICT) for an option that does not apply to a view."""
+    for options, why in _not_for(view):
+        for option in filter(given.__contains__, options):
+            raise conflict(
+                f"Option {option!r} is given with view={view}, which {why}.",
+                f"Remove {option!r}, and filter the DataFrame.",
+            )
 
 
 def _not_for(view: str) -> Iterator[tuple[Iterable[str], str]]:
     """Yield the options that do not apply to a view, and the reason for each."""
     if view != MESSAGES:
         yield [row.name for row in rows_of(Span)], "shows everything that exists now"
+        yield [row.name for row in rows_of(Selection, KeyLookup)], "has no filter"
     if view not in (MESSAGES, *WAITING):
         yield _NAMES[2:] if view == COMMITLOG else _NAMES, "does not support this option"
     if view in TABLES:
