@@ -10,7 +10,6 @@ A commit opens the store for writing only briefly, so an idle query does not kee
 A commit that fails is retried later and never fails a running query.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import MessageSource, Target
+from pyspark_pyrocket.worker import LOG
 
 INTERVAL_SECONDS = 1.0
 """Minimum time between two commits, which cost fsyncs: Spark requests offsets 85 times a second.
@@ -35,8 +35,6 @@ LAST_LOCK_SECONDS = 5.0
 
 CALL_SECONDS = 5.0
 """The deadline of a commit over a network, which includes an fsync on the broker's disk."""
-
-_LOG = logging.getLogger("pyspark_pyrocket")
 
 
 def check_group_can_follow(target: Target, options: ReadOptions) -> None:
@@ -64,14 +62,10 @@ def check_group_can_follow(target: Target, options: ReadOptions) -> None:
 class GroupFollower:
     """Commits to a query's group the offsets that Spark has committed."""
 
-    def __init__(
-        self,
-        source: Callable[[], MessageSource],
-        options: ReadOptions,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, source: Callable[[], MessageSource], options: ReadOptions) -> None:
         """`source` returns the open source."""
-        self._source, self._group, self.clock = source, options.progress.commit_to, clock
+        self._source, self._group = source, options.progress.commit_to
+        self.clock: Callable[[], float] = time.monotonic
         self._known: Mapping[str, Any] | None = None
         self._committed = self._left = Offsets()
         self._not_before = 0.0
@@ -113,7 +107,7 @@ class GroupFollower:
         for topic in self._left.topics:
             if topic not in existing:
                 # A retry would not succeed either.
-                _LOG.warning(
+                LOG.warning(
                     "group %s has no offsets in topic %r, which does not exist", self._group, topic
                 )
         self._committed, self._left = self._committed.merge(self._left), Offsets()
@@ -121,7 +115,7 @@ class GroupFollower:
 
     def _failed(self, error: PyrocketError | OSError) -> None:
         if not self._is_failing:
-            _LOG.warning(
+            LOG.warning(
                 "the offsets of group %s could not be committed; the commit will be retried: %s",
                 self._group,
                 error,
