@@ -195,7 +195,7 @@ class PathSink:
     """A store that is open for writing, or for staging."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.flush, self.close = store, store.flush, store.close
         # The results of the last append and the last publish. A directory loses no reply, so no
         # earlier call is repeated.
         self._appended: dict[str, AppendResult] = {}
@@ -231,9 +231,6 @@ class PathSink:
         self._appended[repeat_id] = result
         return result
 
-    def flush(self) -> None:
-        self._store.flush()
-
     def stage(self, batch: SinkBatch, *, partition: int, attempt: int) -> Stager:
         return self._store.sink.stage(batch, partition=partition, attempt=attempt)
 
@@ -257,9 +254,6 @@ class PathSink:
 
     def discard(self, staged: Sequence[Staged]) -> None:
         self._store.sink.discard(staged)
-
-    def close(self, *, clean: bool = True) -> None:
-        self._store.close(clean=clean)
 
 
 def forget(path: str) -> None:
