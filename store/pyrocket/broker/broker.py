@@ -145,7 +145,7 @@ class Broker(ServedStore):
     def _consume(self) -> Polls:
         # Changes of a group's state are not cancelled together with the call that made them.
         pop = Pop(self.store, partial(self.sink.appends.put, cancellable=False))
-        polls = Polls(pop, pop.now, lambda client: self.is_connected(client))
+        polls = Polls(pop, lambda client: self.is_connected(client))
         self.sink.appends.after_append = polls.appended
         return polls
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
 
 from pyrocket.base.rounds import Rounds
 from pyrocket.broker.pop.pop import Pop
@@ -124,19 +123,21 @@ class Renewals:
                 self.remove([renewal.handle])
 
 
-_Waiter = TypeVar("_Waiter", bound=Hashable)
+Wake = Callable[[], None]
+"""Wakes a parked poll. Called once, by any thread; must not block."""
+
 _Key = tuple[str, ...] | tuple[str, int]
 _Place = tuple[str, str, int | None]
 
 
 @dataclass(frozen=True)
-class ParkedPoll(Generic[_Waiter]):
+class ParkedPoll:
     """A long poll of a group on one queue or on all of a topic; `waiter` answers it."""
 
     group: str
     topic: str
     queue_id: int | None
-    waiter: _Waiter
+    waiter: Wake
 
     @property
     def place(self) -> _Place:
@@ -150,18 +151,18 @@ class ParkedPoll(Generic[_Waiter]):
         yield self.group, self.topic
 
 
-class Holds(Generic[_Waiter]):
+class Holds:
     """The parked polls of a broker. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_key: dict[_Key, dict[_Place, dict[ParkedPoll[_Waiter], None]]] = {}
+        self._by_key: dict[_Key, dict[_Place, dict[ParkedPoll, None]]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, hold: ParkedPoll[_Waiter]) -> None:
+    def park(self, hold: ParkedPoll) -> None:
         """Add a hold. The caller must then check again for messages that have just arrived."""
         with self._lock:
             for key in hold.woken_by():
@@ -169,24 +170,24 @@ class Holds(Generic[_Waiter]):
                 places.setdefault(hold.place, {})[hold] = None
             self._count += 1
 
-    def remove(self, hold: ParkedPoll[_Waiter]) -> bool:
+    def remove(self, hold: ParkedPoll) -> bool:
         """Remove a hold; return whether it was still parked."""
         with self._lock:
             return self._remove(hold)
 
-    def arrived(self, topic: str, queue_id: int) -> list[ParkedPoll[_Waiter]]:
+    def arrived(self, topic: str, queue_id: int) -> list[ParkedPoll]:
         """Remove and return the holds that a message in this queue may answer.
 
         Of each group, these are all holds on this queue, and one hold on all queues of the topic.
         """
         return self._take((topic,), (topic, queue_id))
 
-    def visible(self, group: str, topic: str) -> list[ParkedPoll[_Waiter]]:
+    def visible(self, group: str, topic: str) -> list[ParkedPoll]:
         """Remove and return holds of a group on a topic, as `arrived`; see `Swept.news`."""
         is_retry = topic == RETRY_PREFIX + group
         return self._take((topic,) if is_retry else (group, topic))
 
-    def _take(self, *keys: _Key) -> list[ParkedPoll[_Waiter]]:
+    def _take(self, *keys: _Key) -> list[ParkedPoll]:
         with self._lock:
             polls = [
                 hold
@@ -196,7 +197,7 @@ class Holds(Generic[_Waiter]):
             ]
             return [hold for hold in polls if self._remove(hold)]
 
-    def _remove(self, hold: ParkedPoll[_Waiter]) -> bool:
+    def _remove(self, hold: ParkedPoll) -> bool:
         held = False
         for key in hold.woken_by():
             places = self._by_key.get(key, {})
@@ -211,9 +212,6 @@ class Holds(Generic[_Waiter]):
         return held
 
 
-Wake = Callable[[], None]
-"""Wakes a parked poll. Called once, by any thread; must not block."""
-
 _LOOK_S = 0.01
 """Interval of checks for messages from the delay service, while polls are parked."""
 
@@ -224,12 +222,10 @@ _LEAST_S = 0.02
 class Polls:
     """The parked polls of a broker. Safe to share between threads."""
 
-    def __init__(
-        self, pop: Pop, now_ms: Callable[[], int], is_connected: Callable[[Hashable], bool]
-    ) -> None:
+    def __init__(self, pop: Pop, is_connected: Callable[[Hashable], bool]) -> None:
         """`is_connected` returns whether a client is still connected."""
-        self.pop, self._now_ms = pop, now_ms
-        self.holds: Holds[Wake] = Holds()
+        self.pop = pop
+        self.holds = Holds()
         self.renewals = Renewals(pop, is_connected)
         self._changed, self._closed, self.rounds = threading.Event(), False, Rounds()
         self._lock, self._sweep_at = threading.Lock(), 0.0
@@ -286,12 +282,12 @@ class Polls:
         for news in swept.news:
             news.stored.add_done_callback(partial(self._wake_for, news))
         if swept.next_ms is not None:
-            self._sweep_in(max((swept.next_ms - self._now_ms()) / 1000, _LEAST_S))
+            self._sweep_in(max((swept.next_ms - self.pop.now()) / 1000, _LEAST_S))
 
     def _wake_for(self, news: News, _: object) -> None:
         _wake(self.holds.visible(news.group, news.topic))
 
 
-def _wake(holds: Iterable[ParkedPoll[Wake]]) -> None:
+def _wake(holds: Iterable[ParkedPoll]) -> None:
     for hold in holds:
         hold.waiter()

@@ -20,7 +20,7 @@ class StoreSink:
     """Writes to an open store for clients. Safe to share between threads."""
 
     def __init__(self, store: Store, confirm: Confirm = lambda: CONFIRMED) -> None:
-        self._confirm = confirm
+        self._confirm, self.flush = confirm, store.flush
         self._store, self._records = store, RecordCheck(store.config, store.now)
 
     @cached_property
@@ -94,9 +94,6 @@ class StoreSink:
     def discard(self, staged: Sequence[Staged]) -> None:
         _check_names(staged)
         self._store.sink.discard(staged)
-
-    def flush(self) -> None:
-        self._store.flush()
 
     def close(self) -> None:
         """Append the pending records."""

@@ -5,7 +5,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -176,7 +176,7 @@ class RemoteSink:
         """
         check_message_kinds(message)
         name = message.topic
-        route = self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
+        route = self._existing(name, create=create)
         queue = MessageQueue(name, "", self._encoder.queue_of(message, route))
         now_ms = self._source.now_ms()
         sent = OutgoingMessage(message, message.body, self._ids.one(), now_ms).as_sent()
@@ -214,7 +214,7 @@ class RemoteSink:
     ) -> AppendResult:
         columns = check_send_batch(batch, self._encoder.max_message_bytes)
         start = random.randrange(1024) if first_queue is None else first_queue
-        routes = _Routes(self._existing)
+        routes = _Routes(partial(self._existing, create=self._creates))
         size = self._block_bytes
         parts = self._encoder.encode_rows(batch, columns, topic, start, routes, size)
         blocks = (block for part in parts for block in blocks_of(part, size))
@@ -231,9 +231,9 @@ class RemoteSink:
         published = self.publish(named, [staged])
         return AppendResult(staged.rows, staged.bytes, published.log_end)
 
-    def _existing(self, name: str) -> AppendRoute:
-        """Return the route to a topic; a missing topic is created if that is allowed."""
-        return self._route(name) or _route_to(self._keep(self.prepare(name, create=self._creates)))
+    def _existing(self, name: str, *, create: bool) -> AppendRoute:
+        """Return the route to a topic; with `create`, a missing topic is created."""
+        return self._route(name) or _route_to(self._keep(self.prepare(name, create=create)))
 
     def _planned(self, name: str) -> AppendRoute:
         """Return the route to a topic; a missing topic is created only when rows are published."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyrocket.errors import GroupNotFoundError, TransportError
+from pyrocket.formats.system_topics import retry_topic
 from pyrocket.remoting.calls import ResponseCode, ServerCall
 from pyrocket.remoting.cluster import RocketMQCluster, repeated
 from pyrocket.remoting.requests import (
@@ -48,7 +49,6 @@ class Sample(NamedTuple):
     end: int
 
 
-_RETRY_PREFIX = "%RETRY%"
 _Value = TypeVar("_Value")
 
 
@@ -253,7 +253,7 @@ class TopicsOfBroker:
         try:
             self._ask(calls)
         except GroupNotFoundError:
-            self._ask([write_group(group), write_topic(TopicConfig(_RETRY_PREFIX + group, 1, 1))])
+            self._ask([write_group(group), write_topic(TopicConfig(retry_topic(group), 1, 1))])
             self._ask(calls)
 
 
