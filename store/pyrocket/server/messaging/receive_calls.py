@@ -43,9 +43,8 @@ class Receive:
 class ReceiveCalls:
     """Delivers messages."""
 
-    def __init__(self, broker: Broker, *, creates_groups: bool) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker, self._storage = broker, consumption_of(broker.store)
-        self._creates_groups = creates_groups
 
     def parse(self, request: Any, caller: Caller) -> Receive:
         """Check a request and the rights of its user, and return its parameters.
@@ -76,7 +75,7 @@ class ReceiveCalls:
         )
 
     def receive(self, asked: Receive, longest: int | None) -> Received:
-        """Deliver messages without waiting; with `creates_groups` a missing group is created.
+        """Deliver messages without waiting; a missing group is created if the broker does that.
 
         Raises LongBodyError if a body has more than `longest` bytes.
         """
@@ -84,9 +83,7 @@ class ReceiveCalls:
         try:
             return self._receive(asked, longest)
         except GroupNotFoundError:
-            if not self._creates_groups:
-                raise
-            self._broker.store.groups.create(asked.group)
+            self._broker.consumers.group(asked.group)
             return self._receive(asked, longest)
 
     def _receive(self, asked: Receive, longest: int | None) -> Received:

@@ -48,13 +48,12 @@ class MessagingService:
         self._broker, self._server = broker, server
         self._gate, self._calls = gate, UnaryCalls(gate, server)
         self._max_wait_s, self._long_body = settings.long_poll, asyncio.Lock()
-        creates_groups = settings.creates_groups
         self._sessions = Sessions()
         self.routes = routes = RouteCalls(broker)
         sending = SendCalls(broker, routes, self._sessions)
-        self._telemetry = Telemetry(broker, self._sessions, creates_groups=creates_groups)
+        self._telemetry = Telemetry(broker, self._sessions)
         self._pulling = PullCalls(broker)
-        self._receiving = ReceiveCalls(broker, creates_groups=creates_groups)
+        self._receiving = ReceiveCalls(broker)
         broker.is_connected = self._sessions.is_connected
         receipts = ReceiptCalls(broker, self._sessions)
         offsets, transactions = OffsetCalls(broker), TransactionCalls(broker)

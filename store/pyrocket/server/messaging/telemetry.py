@@ -9,6 +9,7 @@ from typing import Any
 
 from pyrocket.broker.broker import Broker
 from pyrocket.broker.pop.values import PopSettings
+from pyrocket.errors import GroupNotFoundError
 from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import RefusedError, status
 from pyrocket.server.messaging.interface import name_of, new, number, put_ms
@@ -30,9 +31,8 @@ NODE = "NODE_JS"
 class Telemetry:
     """Implements the calls, and maintains the sessions of clients."""
 
-    def __init__(self, broker: Broker, sessions: Sessions, *, creates_groups: bool) -> None:
-        self._store, self._sessions = broker.store, sessions
-        self._broker, self._creates_groups = broker, creates_groups
+    def __init__(self, broker: Broker, sessions: Sessions) -> None:
+        self._broker, self._store, self._sessions = broker, broker.store, sessions
 
     def heartbeat(self, request: Any, caller: Caller) -> Any:
         """Record that a client is alive. After a restart of the broker, the client may be unknown.
@@ -110,10 +110,10 @@ class Telemetry:
         settings.backoff_policy.CopyFrom(_retries(config, session.language))
 
     def _group(self, group: str) -> GroupConfig:
-        known = self._store.groups.all().get(group)
-        if known is None and self._creates_groups:
-            return self._store.groups.create(group)
-        return known or GroupConfig(group)
+        try:
+            return self._broker.consumers.group(group)
+        except GroupNotFoundError:
+            return GroupConfig(group)
 
 
 def _check_client_type(number_of_type: int) -> None:
