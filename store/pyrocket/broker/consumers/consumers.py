@@ -3,11 +3,9 @@
 Source of the reads: `DefaultMessageStore.getMessage`, `PullMessageProcessor`.
 """
 
-import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -26,7 +24,6 @@ from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import (
     FailedSend,
     InvalidInputError,
-    MessageError,
     MessageNotFoundError,
     PyrocketError,
     QueueNotFoundError,
@@ -156,8 +153,6 @@ _FIRST_LEVEL = 3
 """The delay level of the first retry: 10 s with RocketMQ's levels."""
 
 _INT32_MAX = 2**31 - 1
-
-_log = logging.getLogger(__name__)
 
 
 class Consumers:
@@ -389,20 +384,14 @@ class Consumers:
             else config.backoff.delay_ms(record.reconsume_times)
         )
         self._storage.ensure_topics({retry_topic(config.name): max(config.retry_queues, 1)})
-        with suppress(MessageError):
-            copy = retry_copy(
-                record,
-                config.name,
-                queues=config.retry_queues,
-                attempts=record.reconsume_times + 1,
-                delay_ms=delay_ms,
-                levels=levels,
-                due_ms=self._store.now() + delay_ms,
-            )
-            self._storage.check_fits(copy)
-            return copy
-        _log.warning("a message of %s is too long for a retry: a dead letter", record.topic)
-        return None
+        return retry_copy(
+            self._storage,
+            record,
+            config,
+            attempts=record.reconsume_times + 1,
+            delay_ms=delay_ms,
+            due_ms=self._store.now() + delay_ms,
+        )
 
 
 def _check_stored(appended: "Future[AppendResult]") -> None:

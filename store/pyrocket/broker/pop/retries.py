@@ -6,6 +6,7 @@ and DLQ_ORIGIN_MESSAGE_ID; the latter is the message id that consumers see.
 Source: `AbstractSendMessageProcessor.consumerSendMsgBack`, `CommitLog.asyncPutMessage`.
 """
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +45,10 @@ from pyrocket.formats.system_topics import (
     dead_letter_topic,
     retry_topic,
 )
+from pyrocket.services.consumption import Consumption
+from pyrocket.values.admin import GroupConfig
 
+_log = logging.getLogger(__name__)
 _V6_BYTES = 16
 _OLD_DELAYS = (TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, TIMER_OUT_MS, CRC32)
 _OPTIONAL = (ORIGIN_MESSAGE_ID, TRACE_CONTEXT)
@@ -61,34 +65,46 @@ def origin_of(record: Record, properties: Mapping[str, str], group: str) -> str:
 
 
 def retry_copy(
+    storage: Consumption,
     record: Record,
-    group: str,
+    config: GroupConfig,
     *,
-    queues: int,
     attempts: int,
     delay_ms: int,
-    levels: Sequence[int],
     due_ms: int | None = None,
-) -> EncodedBatch:
+) -> EncodedBatch | None:
     """Return a copy for the retry topic, with the first delay level of at least `delay_ms`.
 
     attempts: The number of deliveries.
-    levels: The delay of each level in ms.
     due_ms: The due time in epoch ms of a copy whose delay is not that of a level.
 
-    Raises MessageError if the properties are too long.
+    Returns None, which is logged, if the copy would be too long.
     """
-    topic, queue_id = retry_topic(group), random.randrange(max(queues, 1))
+    to = _place_of_retry(config, delay_ms, storage.delay_levels_ms, due_ms)
+    try:
+        copy = _copy(record, config.name, to, attempts)
+        storage.check_fits(copy)
+    except MessageError as error:
+        _log.warning(
+            "message %d of queue %d of %s cannot be retried and becomes a dead letter: %s",
+            *(record.queue_offset, record.queue_id, record.topic, error),
+        )
+        return None
+    return copy
+
+
+def _place_of_retry(
+    config: GroupConfig, delay_ms: int, levels: Sequence[int], due_ms: int | None
+) -> Destination:
+    topic, queue_id = retry_topic(config.name), random.randrange(max(config.retry_queues, 1))
     if delay_ms <= 0:
-        return _copy(record, group, Destination(topic, queue_id, {DELAY: "0"}), attempts)
+        return Destination(topic, queue_id, {DELAY: "0"})
     level = next((n for n, ms in enumerate(levels, 1) if ms >= delay_ms), len(levels))
     home = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
     if due_ms is not None and levels[level - 1] != delay_ms:
-        own = {TIMER_OUT_MS: str(due_ms), **home}
-        return _copy(record, group, Destination(TIMER_TOPIC, 0, own, due_ms=due_ms), attempts)
+        return Destination(TIMER_TOPIC, 0, {TIMER_OUT_MS: str(due_ms), **home}, due_ms=due_ms)
     own = {DELAY: str(level), **home}
-    to = Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=levels[level - 1])
-    return _copy(record, group, to, attempts)
+    return Destination(SCHEDULE_TOPIC, level - 1, own, delay_ms=levels[level - 1])
 
 
 def dead_letter(record: Record, group: str, *, attempts: int) -> EncodedBatch:

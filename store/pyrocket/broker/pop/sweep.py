@@ -12,10 +12,9 @@ from pyrocket.broker.pop.events import Ack, Show
 from pyrocket.broker.pop.group import GroupState, Put, QueueKey
 from pyrocket.broker.pop.retries import dead_letter, retry_copy
 from pyrocket.broker.pop.values import News, PopSettings, Stored, Swept
-from pyrocket.errors import MessageError, PyrocketError
+from pyrocket.errors import PyrocketError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record_batch import EncodedBatch
-from pyrocket.formats.record_decode import Record
 from pyrocket.formats.system_topics import dead_letter_topic, retry_topic
 from pyrocket.services.consumption import Consumption
 from pyrocket.values.admin import GroupConfig
@@ -131,34 +130,15 @@ class Mover:
         is_dead, copy = message.attempts >= config.max_attempts, None
         record = self._storage.read(*message.place, message.offset)
         if record is not None:
-            copy = None if is_dead else self._retry(message, record, config, now)
+            if not is_dead:
+                # The invisible time counts towards the delay: consumers that fail set it to that.
+                delay = message.since + config.backoff.delay_ms(message.attempts - 1) - now
+                attempts = message.attempts
+                copy = retry_copy(self._storage, record, config, attempts=attempts, delay_ms=delay)
             is_dead = copy is None
             copy = copy or dead_letter(record, config.name, attempts=message.attempts)
             self._storage.check_fits(copy)
         moves.add(message.offset, copy, is_dead=is_dead)
-
-    def _retry(
-        self, message: "_Overdue", record: Record, config: GroupConfig, now: int
-    ) -> EncodedBatch | None:
-        """Return the copy for the retry topic; None if it would be too long."""
-        # The invisible time counts towards the delay: consumers that fail set it to the delay.
-        delay = message.since + config.backoff.delay_ms(message.attempts - 1) - now
-        try:
-            copy = retry_copy(
-                record,
-                config.name,
-                queues=config.retry_queues,
-                attempts=message.attempts,
-                delay_ms=delay,
-                levels=self._storage.delay_levels_ms,
-            )
-            self._storage.check_fits(copy)
-        except MessageError as error:
-            _log.warning(
-                "message %s cannot be retried and becomes a dead letter: %s", message, error
-            )
-            return None
-        return copy
 
     def _ensure_topics(self, config: GroupConfig, *, has_dead: bool) -> None:
         queues = {retry_topic(config.name): max(config.retry_queues, 1)}

@@ -9,7 +9,7 @@ from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.formats.half_message import change_properties
 from pyrocket.formats.properties import TRACE_CONTEXT
 from pyrocket.store import consumption_of
-from pyrocket.values.admin import Backoff
+from pyrocket.values.admin import Backoff, GroupConfig
 from support.pops import acked, attempts, bodies, handles, popped, sent
 from support.stores import SMALL, log_files, message, overwrite
 
@@ -97,7 +97,8 @@ def test_a_copy_omits_a_trace_context_that_does_not_fit(roomy):
     (record,) = consumption_of(roomy).fetch("t", 0, 0, 1, MessageFilter(), 1).records
     trace = change_properties(record.properties, {TRACE_CONTEXT: "y" * 2_700})
     record = replace(record, properties=trace)
-    copy = retry_copy(record, "g", queues=1, attempts=1, delay_ms=0, levels=[1000])
+    storage, group = consumption_of(roomy), GroupConfig("g")
+    copy = retry_copy(storage, record, group, attempts=1, delay_ms=0)
     text = bytes(copy.data).decode("latin-1")
     assert "RETRY_TOPIC\x01t\x02" in text
     assert "x" * 29_998 in text
