@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pyrocket.broker.broker import Broker
 from pyrocket.filters.message_filter import MessageFilter
 from pyrocket.server.messaging.caller import Caller, filter_of, readable_topic
 from pyrocket.server.messaging.codes import status
@@ -12,12 +11,12 @@ from pyrocket.server.messaging.interface import ms_of, new
 from pyrocket.server.messaging.offsets import out_of_range
 from pyrocket.server.messaging.telemetry import MAX_BATCH
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
-from pyrocket.store import consumption_of
+from pyrocket.store import Store, consumption_of
 from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True)
-class _Pull:
+class Pull:
     """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
     group: str
@@ -42,65 +41,61 @@ class PullReply:
     has_more: bool
 
 
-class PullCalls:
-    """Reads queues."""
+def parse_pull(request: Any, caller: Caller) -> Pull:
+    """Check a request and the rights of its user, and return its parameters."""
+    queue = request.message_queue
+    topic = caller.topic(queue.topic)
+    groups = [caller.group(request.group)] if request.group.name else []
+    caller.admit("PullMessage", [topic], groups)
+    return Pull(
+        group=next(iter(groups), ""),
+        topic=topic,
+        resource=queue.topic,
+        queue_id=int(queue.id),
+        offset=int(request.offset),
+        max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+        where=filter_of(request.filter_expression),
+        wait_ms=ms_of(request.long_polling_timeout),
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self._store = broker.store
 
-    def parse(self, request: Any, caller: Caller) -> _Pull:
-        """Check a request and the rights of its user, and return its parameters."""
-        queue = request.message_queue
-        topic = caller.topic(queue.topic)
-        groups = [caller.group(request.group)] if request.group.name else []
-        caller.admit("PullMessage", [topic], groups)
-        return _Pull(
-            group=next(iter(groups), ""),
-            topic=topic,
-            resource=queue.topic,
-            queue_id=int(queue.id),
-            offset=int(request.offset),
-            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
-            where=filter_of(request.filter_expression),
-            wait_ms=ms_of(request.long_polling_timeout),
-        )
+def pull(store: Store, asked: Pull, start: int, longest: int | None) -> PullReply:
+    """Return messages, starting at offset `start`.
 
-    def pull(self, asked: _Pull, start: int, longest: int | None) -> PullReply:
-        """Return messages, starting at offset `start`.
+    Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
+    LongBodyError if a body has more than `longest` bytes.
+    """
+    consumption = consumption_of(store)
+    readable_topic(consumption, asked.topic)
+    minimum = store.min_offset(asked.topic, asked.queue_id)
+    maximum = store.max_offset(asked.topic, asked.queue_id)
+    if not minimum <= start <= maximum:
+        raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
+    end = min(maximum, start + MAX_SCAN)
+    fetched = consumption.fetch(
+        asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
+    )
+    messages, next_offset, size = list[StoredMessage](), fetched.reached, 0
+    for record in fetched.records:
+        if (message := consumption.message_of(record, longest)) is None:
+            continue
+        messages.append(message)
+        size += len(message.body)
+        if size >= MAX_BODY_BYTES:
+            next_offset = record.queue_offset + 1
+            break
+    return PullReply(messages, next_offset, has_more=next_offset < maximum)
 
-        Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
-        LongBodyError if a body has more than `longest` bytes.
-        """
-        store, consumption = self._store, consumption_of(self._store)
-        readable_topic(consumption, asked.topic)
-        minimum = store.min_offset(asked.topic, asked.queue_id)
-        maximum = store.max_offset(asked.topic, asked.queue_id)
-        if not minimum <= start <= maximum:
-            raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
-        end = min(maximum, start + MAX_SCAN)
-        fetched = consumption.fetch(
-            asked.topic, asked.queue_id, start, end, asked.where, asked.max_messages
-        )
-        messages, next_offset, size = list[StoredMessage](), fetched.reached, 0
-        for record in fetched.records:
-            if (message := consumption.message_of(record, longest)) is None:
-                continue
-            messages.append(message)
-            size += len(message.body)
-            if size >= MAX_BODY_BYTES:
-                next_offset = record.queue_offset + 1
-                break
-        return PullReply(messages, next_offset, has_more=next_offset < maximum)
 
-    def replies(self, asked: _Pull, pulled: PullReply) -> list[bytes]:
-        """Return all replies of a call: the status, the messages, and the next offset."""
-        outcome = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
-        replies = [
-            new("PullMessageResponse", status=outcome),
-            *(
-                new("PullMessageResponse", message=message_of(message, asked.resource))
-                for message in pulled.messages
-            ),
-            new("PullMessageResponse", next_offset=pulled.next_offset),
-        ]
-        return [reply.SerializeToString() for reply in replies]
+def pull_replies(asked: Pull, pulled: PullReply) -> list[bytes]:
+    """Return all replies of a call: the status, the messages, and the next offset."""
+    outcome = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
+    replies = [
+        new("PullMessageResponse", status=outcome),
+        *(
+            new("PullMessageResponse", message=message_of(message, asked.resource))
+            for message in pulled.messages
+        ),
+        new("PullMessageResponse", next_offset=pulled.next_offset),
+    ]
+    return [reply.SerializeToString() for reply in replies]

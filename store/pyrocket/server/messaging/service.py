@@ -25,7 +25,7 @@ from pyrocket.server.messaging.codes import check_stored, status
 from pyrocket.server.messaging.interface import SERVICE, new, parse
 from pyrocket.server.messaging.long_polls import deadline_of, wait_for_messages
 from pyrocket.server.messaging.offsets import OffsetCalls
-from pyrocket.server.messaging.pulling import PullCalls, PullReply
+from pyrocket.server.messaging.pulling import PullReply, parse_pull, pull, pull_replies
 from pyrocket.server.messaging.receipts import ReceiptCalls
 from pyrocket.server.messaging.receive_calls import Receive, ReceiveCalls
 from pyrocket.server.messaging.routes import RouteCalls
@@ -52,7 +52,6 @@ class MessagingService:
         self.routes = routes = RouteCalls(broker)
         sending = SendCalls(broker, routes, self._sessions)
         self._telemetry = Telemetry(broker, self._sessions)
-        self._pulling = PullCalls(broker)
         self._receiving = ReceiveCalls(broker)
         broker.is_connected = self._sessions.is_connected
         receipts = ReceiptCalls(broker, self._sessions)
@@ -116,7 +115,7 @@ class MessagingService:
 
     async def _pull_message(self, call: Incoming) -> None:
         run = self._server.run
-        asked, session = await self._asked(call, self._pulling.parse)
+        asked, session = await self._asked(call, parse_pull)
         if asked.wait_ms:
             # Created in a thread, because this may wait for the disk.
             await run(lambda: self._broker.polls)
@@ -125,7 +124,7 @@ class MessagingService:
 
         async def look(longest: int | None) -> PullReply:
             nonlocal start
-            pulled = await run(lambda: self._pulling.pull(asked, start, longest))
+            pulled = await run(lambda: pull(self._broker.store, asked, start, longest))
             call.hold(_COPIES * sum(len(message.body) for message in pulled.messages))
             start = pulled.next_offset
             return pulled
@@ -135,7 +134,7 @@ class MessagingService:
                 place = (asked.group, asked.topic, asked.queue_id)
                 paid = partial(self._paid, call, look, ending)
                 pulled = await wait_for_messages(self._broker, place, session, deadline, paid)
-            replies = await run(lambda: self._pulling.replies(asked, pulled))
+            replies = await run(lambda: pull_replies(asked, pulled))
             await call.send(*replies)
 
     async def _paid(
