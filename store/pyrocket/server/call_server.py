@@ -132,7 +132,7 @@ class CallServer:
     def __init__(self, gate: Gate, settings: Settings = DEFAULTS) -> None:
         keep_blocks()
         self._gate, self._settings = gate, settings
-        self._threads = Threads(settings.read_threads)
+        self._threads = threads_of(settings.read_threads)
         self._server = grpc.aio.server(options=_options(settings, self.ping_s, self.answer_s))
         self._stopping = asyncio.Event()
         self._sweeping: list[asyncio.Future[None]] = []
@@ -194,7 +194,8 @@ class CallServer:
         await self._server.stop(seconds)
         for sweeping in self._sweeping:
             sweeping.cancel()
-        self._threads.shutdown()
+        for pool in self._threads.values():
+            pool.shutdown()
 
     def handler(
         self,
@@ -327,8 +328,8 @@ class CallServer:
         return arguments, self._gate.admit(origin, call.name, arguments)
 
     def run(self, work: Callable[[], _Value], kind: Work = Work.READ) -> Awaitable[_Value]:
-        """Run work in a thread for its kind."""
-        return self._threads.run(work, kind)
+        """Run work in a thread for its kind; see `LoopThreads.run`."""
+        return self._threads[kind].run(work)
 
 
 def _close(replies: Iterator[Any]) -> None:
@@ -340,23 +341,10 @@ def _close(replies: Iterator[Any]) -> None:
 _THREADS = 8
 
 
-class Threads:
-    """A thread pool for each kind of work. Used by one event loop."""
-
-    def __init__(self, read_threads: int) -> None:
-        counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads, Work.SEND: 1}
-        self._pools = {
-            kind: LoopThreads(count, f"pyrocket-{kind.value}") for kind, count in counts.items()
-        }
-
-    def run(self, work: Callable[[], _Value], kind: Work) -> Awaitable[_Value]:
-        """Run work in a thread for its kind; see `LoopThreads.run`."""
-        return self._pools[kind].run(work)
-
-    def shutdown(self) -> None:
-        """Wait until all work is done."""
-        for pool in self._pools.values():
-            pool.shutdown()
+def threads_of(read_threads: int) -> dict[Work, LoopThreads]:
+    """Return a thread pool for each kind of work."""
+    counts = dict.fromkeys(Work, _THREADS) | {Work.READ: read_threads, Work.SEND: 1}
+    return {kind: LoopThreads(count, f"pyrocket-{kind.value}") for kind, count in counts.items()}
 
 
 class LoopWatch(selectors.DefaultSelector):

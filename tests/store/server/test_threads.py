@@ -12,7 +12,7 @@ from pyrocket import Message, MessageQueue, Store
 from pyrocket.base.loop_threads import PendingReply
 from pyrocket.broker.sends import Sends
 from pyrocket.broker.work import Work
-from pyrocket.server.call_server import Threads
+from pyrocket.server.call_server import threads_of
 from pyrocket.values.message import OutgoingMessage
 from pyrocket.wire.channel import method_of
 from pyrocket.wire.messages import fill
@@ -22,9 +22,10 @@ from support.rocketmq_stub import Stub, code_of
 
 @pytest.fixture
 def threads():
-    made = Threads(read_threads=4)
-    yield made
-    made.shutdown()
+    pools = threads_of(read_threads=4)
+    yield lambda work, kind: pools[kind].run(work)
+    for pool in pools.values():
+        pool.shutdown()
 
 
 def test_results_of_concurrent_threads_all_arrive(threads):
@@ -38,7 +39,7 @@ def test_results_of_concurrent_threads_all_arrive(threads):
     async def run_all():
         kinds = [*Work]
         calls = (
-            threads.run(lambda number=number: work(number), kinds[number % len(kinds)])
+            threads(lambda number=number: work(number), kinds[number % len(kinds)])
             for number in range(5_000)
         )
         return await asyncio.wait_for(asyncio.gather(*calls), 60)
@@ -50,7 +51,7 @@ def test_a_pending_reply_is_created_when_its_result_is_set(threads):
     result = Future()
 
     async def run():
-        call = threads.run(lambda: PendingReply(result, lambda value: value + 1), Work.SEND)
+        call = threads(lambda: PendingReply(result, lambda value: value + 1), Work.SEND)
         await asyncio.sleep(0.05)
         assert not call.done()
         threading.Thread(target=result.set_result, args=(41,)).start()
@@ -65,9 +66,9 @@ def test_an_error_reaches_only_its_own_call(threads):
 
     async def run():
         calls = [
-            threads.run(lambda: PendingReply(done, lambda value: 1 / 0), Work.SEND),
-            threads.run(lambda: [][0], Work.SEND),
-            threads.run(lambda: "fine", Work.SEND),
+            threads(lambda: PendingReply(done, lambda value: 1 / 0), Work.SEND),
+            threads(lambda: [][0], Work.SEND),
+            threads(lambda: "fine", Work.SEND),
         ]
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
 
@@ -85,11 +86,11 @@ def test_a_cancelled_call_does_not_affect_others(threads):
         ended.wait(10)
 
     async def run():
-        slow_call = threads.run(slow, Work.WRITE)
+        slow_call = threads(slow, Work.WRITE)
         await asyncio.to_thread(started.wait, 10)
         slow_call.cancel()
         ended.set()
-        return await asyncio.wait_for(threads.run(lambda: "next", Work.WRITE), 10)
+        return await asyncio.wait_for(threads(lambda: "next", Work.WRITE), 10)
 
     assert asyncio.run(run()) == "next"
 
