@@ -8,8 +8,8 @@ caller        the client of a call: id, user, namespace, rights, and checked nam
 routes        QueryRoute, QueryAssignment
 sending       SendMessage, RecallMessage: checks and converts the messages
 delivered     converts stored messages for clients
-transactions  EndTransaction, and check requests for half messages
-sessions      the connected clients
+transactions  EndTransaction
+sessions      the connected clients, and check requests to them
 telemetry     Telemetry, Heartbeat, NotifyClientTermination
 offsets       UpdateOffset, GetOffset, QueryOffset
 pulling       PullMessage

@@ -12,6 +12,7 @@ from pyrocket.formats.properties import (
     DELAY,
     DLQ_ORIGIN_MESSAGE_ID,
     DLQ_ORIGIN_TOPIC,
+    RESERVED_PROPERTIES,
     SHARDING_KEY,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
@@ -22,8 +23,10 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.record import SYS_TRANSACTION_MASK
 from pyrocket.server.messaging.interface import new, number, put_ms
-from pyrocket.server.messaging.sending import RESERVED
 from pyrocket.values.message import StoredMessage
+
+RESERVED = RESERVED_PROPERTIES | {DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID}
+"""The properties that are not the sender's own."""
 
 
 def message_of(stored: StoredMessage, topic: Any) -> Any:

@@ -8,7 +8,7 @@ from pyrocket.server.messaging.caller import Caller, filter_of, readable_topic
 from pyrocket.server.messaging.codes import status
 from pyrocket.server.messaging.delivered import message_of
 from pyrocket.server.messaging.interface import ms_of, new
-from pyrocket.server.messaging.offsets import out_of_range
+from pyrocket.server.messaging.offsets import out_of_range, range_of
 from pyrocket.server.messaging.telemetry import MAX_BATCH
 from pyrocket.services.consumption import MAX_BODY_BYTES, MAX_SCAN
 from pyrocket.store import Store, consumption_of
@@ -67,8 +67,7 @@ def pull(store: Store, asked: Pull, start: int, longest: int | None) -> PullRepl
     """
     consumption = consumption_of(store)
     readable_topic(consumption, asked.topic)
-    minimum = store.min_offset(asked.topic, asked.queue_id)
-    maximum = store.max_offset(asked.topic, asked.queue_id)
+    minimum, maximum = range_of(store, asked.topic, asked.queue_id)
     if not minimum <= start <= maximum:
         raise out_of_range(asked.topic, asked.queue_id, start, minimum, maximum)
     end = min(maximum, start + MAX_SCAN)

@@ -40,99 +40,99 @@ class Receive:
     attempt_id: str
 
 
-class ReceiveCalls:
-    """Delivers messages."""
+def parse_receive(request: Any, caller: Caller) -> Receive:
+    """Check a request and the rights of its user, and return its parameters.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self._storage = broker, consumption_of(broker.store)
+    The queue of the request is ignored.
+    """
+    resource = request.message_queue.topic
+    topic, group = caller.topic(resource), caller.group(request.group)
+    caller.admit("ReceiveMessage", [topic], [group])
+    check_id("attempt id", request.attempt_id)
+    invisible_ms = FIRST_MS
+    if not request.auto_renew:
+        invisible_ms = ms_of(request.invisible_duration)
+        check_invisible(invisible_ms, MIN_INVISIBLE_MS)
+    waits = request.HasField("long_polling_timeout")
+    return Receive(
+        client=caller.key,
+        host=caller.host,
+        group=group,
+        topic=topic,
+        resource=resource,
+        where=filter_of(request.filter_expression),
+        max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
+        invisible_ms=invisible_ms,
+        wait_ms=ms_of(request.long_polling_timeout) if waits else None,
+        renews=bool(request.auto_renew),
+        attempt_id=request.attempt_id,
+    )
 
-    def parse(self, request: Any, caller: Caller) -> Receive:
-        """Check a request and the rights of its user, and return its parameters.
 
-        The queue of the request is ignored.
-        """
-        resource = request.message_queue.topic
-        topic, group = caller.topic(resource), caller.group(request.group)
-        caller.admit("ReceiveMessage", [topic], [group])
-        check_id("attempt id", request.attempt_id)
-        invisible_ms = FIRST_MS
-        if not request.auto_renew:
-            invisible_ms = ms_of(request.invisible_duration)
-            check_invisible(invisible_ms, MIN_INVISIBLE_MS)
-        waits = request.HasField("long_polling_timeout")
-        return Receive(
-            client=caller.key,
-            host=caller.host,
-            group=group,
-            topic=topic,
-            resource=resource,
-            where=filter_of(request.filter_expression),
-            max_messages=min(max(int(request.batch_size), 1), MAX_BATCH),
-            invisible_ms=invisible_ms,
-            wait_ms=ms_of(request.long_polling_timeout) if waits else None,
-            renews=bool(request.auto_renew),
-            attempt_id=request.attempt_id,
-        )
+def receive(broker: Broker, asked: Receive, longest: int | None) -> Received:
+    """Deliver messages without waiting; a missing group is created if the broker does that.
 
-    def receive(self, asked: Receive, longest: int | None) -> Received:
-        """Deliver messages without waiting; a missing group is created if the broker does that.
+    Raises LongBodyError if a body has more than `longest` bytes.
+    """
+    readable_topic(consumption_of(broker.store), asked.topic)
+    try:
+        return _receive(broker, asked, longest)
+    except GroupNotFoundError:
+        broker.consumers.group(asked.group)
+        return _receive(broker, asked, longest)
 
-        Raises LongBodyError if a body has more than `longest` bytes.
-        """
-        readable_topic(self._storage, asked.topic)
-        try:
-            return self._receive(asked, longest)
-        except GroupNotFoundError:
-            self._broker.consumers.group(asked.group)
-            return self._receive(asked, longest)
 
-    def _receive(self, asked: Receive, longest: int | None) -> Received:
-        received = self._broker.pop.receive(
-            asked.group,
-            asked.topic,
-            max_messages=asked.max_messages,
-            invisible_ms=asked.invisible_ms,
-            where=asked.where,
-            attempt_id=asked.attempt_id,
-            longest=longest,
-        )
-        if asked.renews:
-            handles = [(delivery.handle, delivery.attempt) for delivery in received.messages]
-            self._broker.polls.renewals.add(asked.group, asked.topic, asked.client, handles)
-        return received
+def _receive(broker: Broker, asked: Receive, longest: int | None) -> Received:
+    received = broker.pop.receive(
+        asked.group,
+        asked.topic,
+        max_messages=asked.max_messages,
+        invisible_ms=asked.invisible_ms,
+        where=asked.where,
+        attempt_id=asked.attempt_id,
+        longest=longest,
+    )
+    if asked.renews:
+        handles = [(delivery.handle, delivery.attempt) for delivery in received.messages]
+        broker.polls.renewals.add(asked.group, asked.topic, asked.client, handles)
+    return received
 
-    def replies(self, asked: Receive, received: Received) -> list[bytes]:
-        """Return all replies of a call, in the order that clients require."""
-        if self._broker.traces is not None:
-            self._broker.traces.delivered(asked.host, asked.group, asked.topic, received.messages)
-        outcome = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
-        replies = [new("ReceiveMessageResponse", status=outcome)]
-        replies += [
-            new("ReceiveMessageResponse", message=self._message(asked, delivery))
-            for delivery in received.messages
-        ]
-        return [reply.SerializeToString() for reply in (*replies, self.time())]
 
-    def time(self) -> Any:
-        """Return the last reply of every call, with the delivery time."""
-        last = new("ReceiveMessageResponse")
-        last.delivery_timestamp.SetInParent()
-        put_ms(last.delivery_timestamp, self._storage.now())
-        return last
+def receive_replies(broker: Broker, asked: Receive, received: Received) -> list[bytes]:
+    """Return all replies of a call, in the order that clients require."""
+    if broker.traces is not None:
+        broker.traces.delivered(asked.host, asked.group, asked.topic, received.messages)
+    outcome = status("OK" if received.messages else "MESSAGE_NOT_FOUND")
+    replies = [new("ReceiveMessageResponse", status=outcome)]
+    replies += [
+        new("ReceiveMessageResponse", message=_message(asked, delivery))
+        for delivery in received.messages
+    ]
+    return [reply.SerializeToString() for reply in (*replies, delivery_time(broker))]
 
-    def _message(self, asked: Receive, delivery: Delivery) -> Any:
-        message = message_of(delivery.message, asked.resource)
-        system = message.system_properties
-        system.receipt_handle, system.delivery_attempt = delivery.handle, delivery.attempt
-        put_ms(system.invisible_duration, asked.invisible_ms)
-        return message
 
-    def release(self, asked: Receive, received: Received) -> None:
-        """Make messages visible again soon, because the reply with them could not be sent."""
-        handles = [delivery.handle for delivery in received.messages]
-        self._broker.polls.renewals.remove(handles)
-        if handles:
-            self._broker.pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
+def delivery_time(broker: Broker) -> Any:
+    """Return the last reply of every call, with the delivery time."""
+    last = new("ReceiveMessageResponse")
+    last.delivery_timestamp.SetInParent()
+    put_ms(last.delivery_timestamp, broker.store.now())
+    return last
+
+
+def _message(asked: Receive, delivery: Delivery) -> Any:
+    message = message_of(delivery.message, asked.resource)
+    system = message.system_properties
+    system.receipt_handle, system.delivery_attempt = delivery.handle, delivery.attempt
+    put_ms(system.invisible_duration, asked.invisible_ms)
+    return message
+
+
+def release(broker: Broker, asked: Receive, received: Received) -> None:
+    """Make messages visible again soon, because the reply with them could not be sent."""
+    handles = [delivery.handle for delivery in received.messages]
+    broker.polls.renewals.remove(handles)
+    if handles:
+        broker.pop.extend(asked.group, asked.topic, handles, RELEASED_MS)
 
 
 def check_invisible(ms: int, minimum: int = 0) -> None:

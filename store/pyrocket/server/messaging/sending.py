@@ -17,15 +17,11 @@ from pyrocket.broker.broker import Broker
 from pyrocket.broker.sends import Sent
 from pyrocket.engine.message_encoder import Origin
 from pyrocket.formats.compression import COMPRESSED_FLAGS, Inflation
-from pyrocket.formats.properties import (
-    DLQ_ORIGIN_MESSAGE_ID,
-    DLQ_ORIGIN_TOPIC,
-    RESERVED_PROPERTIES,
-    TRACE_CONTEXT,
-)
+from pyrocket.formats.properties import TRACE_CONTEXT
 from pyrocket.formats.record import Host
 from pyrocket.server.messaging.caller import Caller, check_id, parse_host
 from pyrocket.server.messaging.codes import RefusedError, status, stored_status
+from pyrocket.server.messaging.delivered import RESERVED
 from pyrocket.server.messaging.interface import ms_of, name_of, new
 from pyrocket.server.messaging.routes import RouteCalls
 from pyrocket.server.messaging.sessions import Sessions
@@ -37,7 +33,6 @@ MAX_GROUP_BYTES = 63
 MAX_DELAY_MS = 86_400_000
 MAX_RECOVERY_S = 3600
 
-RESERVED = RESERVED_PROPERTIES | {DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID}
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _UNSERVED = ("LITE", "PRIORITY")
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -24,15 +24,22 @@ from pyrocket.server.messaging.caller import Caller
 from pyrocket.server.messaging.codes import check_stored, status
 from pyrocket.server.messaging.interface import SERVICE, new, parse
 from pyrocket.server.messaging.long_polls import deadline_of, wait_for_messages
-from pyrocket.server.messaging.offsets import OffsetCalls
+from pyrocket.server.messaging.offsets import get_offset, query_offset, update_offset
 from pyrocket.server.messaging.pulling import PullReply, parse_pull, pull, pull_replies
 from pyrocket.server.messaging.receipts import ReceiptCalls
-from pyrocket.server.messaging.receive_calls import Receive, ReceiveCalls
+from pyrocket.server.messaging.receive_calls import (
+    Receive,
+    delivery_time,
+    parse_receive,
+    receive,
+    receive_replies,
+    release,
+)
 from pyrocket.server.messaging.routes import RouteCalls
 from pyrocket.server.messaging.sending import SendCalls
 from pyrocket.server.messaging.sessions import ClientSession, Sessions, Stream
 from pyrocket.server.messaging.telemetry import Telemetry, send_again_soon, settings_are_for_node
-from pyrocket.server.messaging.transactions import AskedProducers, TransactionCalls
+from pyrocket.server.messaging.transactions import end_transaction
 from pyrocket.server.messaging.unary import Answer, UnaryCalls
 from pyrocket.services.consumption import MAX_BODY_BYTES
 
@@ -52,10 +59,8 @@ class MessagingService:
         self.routes = routes = RouteCalls(broker)
         sending = SendCalls(broker, routes, self._sessions)
         self._telemetry = Telemetry(broker, self._sessions)
-        self._receiving = ReceiveCalls(broker)
         broker.is_connected = self._sessions.is_connected
         receipts = ReceiptCalls(broker, self._sessions)
-        offsets, transactions = OffsetCalls(broker), TransactionCalls(broker)
         self._answers: dict[str, Answer] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
@@ -67,12 +72,12 @@ class MessagingService:
             "SyncLiteSubscription": self._telemetry.sync_lite_subscription,
             "SendMessage": sending.send_message,
             "RecallMessage": sending.recall_message,
-            "EndTransaction": transactions.end_transaction,
-            "UpdateOffset": offsets.update_offset,
-            "GetOffset": offsets.get_offset,
-            "QueryOffset": offsets.query_offset,
+            "EndTransaction": partial(end_transaction, broker),
+            "UpdateOffset": partial(update_offset, broker),
+            "GetOffset": partial(get_offset, broker),
+            "QueryOffset": partial(query_offset, broker),
         }
-        broker.transactions.ask_through(AskedProducers(self._sessions))
+        broker.transactions.ask_through(self._sessions)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of the service; a call without one is UNIMPLEMENTED."""
@@ -96,7 +101,7 @@ class MessagingService:
         failed = new(kind, status=status(refusal.code, refusal.text))
         await call.send(failed.SerializeToString())
         if call.name == "ReceiveMessage":
-            await call.send(self._receiving.time().SerializeToString())
+            await call.send(delivery_time(self._broker).SerializeToString())
 
     async def _asked(
         self, call: Incoming, check: Callable[[Any, Caller], _Value]
@@ -159,7 +164,7 @@ class MessagingService:
             return await look(None)
 
     async def _receive_message(self, call: Incoming) -> None:
-        asked, session = await self._asked(call, self._receiving.parse)
+        asked, session = await self._asked(call, parse_receive)
         deadline = deadline_of(call.time_remaining(), asked.wait_ms, self._max_wait_s)
         place = (asked.group, asked.topic, None)
 
@@ -177,7 +182,7 @@ class MessagingService:
     async def _send_received(self, call: Incoming, asked: Receive, received: Received) -> None:
         try:
             check_stored((await asyncio.wrap_future(received.stored)).status)
-            replies = await self._server.run(lambda: self._receiving.replies(asked, received))
+            replies = await self._server.run(lambda: receive_replies(self._broker, asked, received))
             await call.send(*replies)
         except BaseException:  # BaseException includes the cancellation of the call.
             self._release(asked, received)
@@ -186,7 +191,7 @@ class MessagingService:
     async def _take(self, asked: Receive, longest: int | None) -> Received:
         """Receive messages, and release them if the call is cancelled in the meantime."""
         taking = asyncio.ensure_future(
-            self._server.run(lambda: self._receiving.receive(asked, longest), Work.RECEIVE)
+            self._server.run(lambda: receive(self._broker, asked, longest), Work.RECEIVE)
         )
         try:
             return await asyncio.shield(taking)
@@ -199,7 +204,7 @@ class MessagingService:
             self._release(asked, done.result())
 
     def _release(self, asked: Receive, received: Received) -> None:
-        self._server.run(lambda: self._receiving.release(asked, received), Work.CHANGE)
+        self._server.run(lambda: release(self._broker, asked, received), Work.CHANGE)
 
     async def _follow(self, call: Incoming) -> None:
         """Serve the Telemetry stream of a client until the client or the broker ends it."""

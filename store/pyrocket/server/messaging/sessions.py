@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from pyrocket.server.messaging.delivered import message_of
+from pyrocket.server.messaging.interface import new
+from pyrocket.services.transactions.half_messages import CheckRequest
+
 _Key = tuple[str, str]
 """User and client id."""
 
@@ -182,8 +186,23 @@ class Sessions:
             session.end()
 
     def topics(self) -> Collection[str]:
-        """Return the topics that clients with a stream publish to."""
+        """Return the topics that connected producers send to."""
         return {topic for session in self._all() if session.streams for topic in [*session.topics]}
+
+    def room(self, topic: str) -> int:
+        """Return the number of further check requests that the producers of a topic accept."""
+        return sum(max(stream.room, 0) for stream in self.producers(topic))
+
+    def ask(self, topic: str, request: CheckRequest) -> bool:
+        """Send a check request to a producer of the topic; return False if none accepts it."""
+        command = new(
+            "RecoverOrphanedTransactionCommand",
+            message=message_of(request.message, new("Resource", name=topic)),
+            transaction_id=request.half.transaction_id,
+        )
+        sent = new("TelemetryCommand", recover_orphaned_transaction_command=command)
+        streams = sorted(self.producers(topic), key=lambda stream: -stream.room)
+        return any(stream.offer(sent) for stream in streams)
 
     def producers(self, topic: str) -> list[Stream]:
         """Return the streams of the clients that publish to a topic."""
