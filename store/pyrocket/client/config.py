@@ -3,9 +3,10 @@
 Source: `DefaultMQPushConsumer`, and `DefaultMQPushConsumerImpl.checkConfig`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from inspect import signature
 from typing import Any, Literal, TypedDict, TypeVar
 
 from pyrocket.base.arguments import check_names, check_type, is_number
@@ -210,13 +211,14 @@ class ProducerSettings(TypedDict, total=False):
 _Config = TypeVar("_Config", ConsumerConfig, ProducerConfig)
 
 
-def config_of(kind: type[_Config], arguments: Collection[str] = (), /, **settings: Any) -> _Config:
+def config_of(kind: type[_Config], client: type, /, **settings: Any) -> _Config:
     """Return the settings of a client; an unknown name is an error like an invalid value.
 
-    `arguments` are the names of the client's other arguments, for the nearest name in the error.
+    The nearest name in the error may be that of another argument of the client.
     """
     code = "CONSUMER_CONFIG" if kind is ConsumerConfig else "PRODUCER_CONFIG"
-    check_names(settings, [setting.name for setting in fields(kind)], arguments, code=code)
+    names = [setting.name for setting in fields(kind)]
+    check_names(settings, names, signature(client).parameters, code=code)
     return kind(**settings)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from inspect import signature
 from os import PathLike
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -154,8 +153,7 @@ class Producer(BaseClient):
         Raises InvalidInputError: CLIENT_SERVER unless exactly one of endpoint and path is given,
         PRODUCER_CONFIG, CLIENT_NAME, WRONG_TYPE, GROUP_ILLEGAL.
         """
-        others = signature(type(self)).parameters
-        self._config = config_of(ProducerConfig, others, group=group, **settings)
+        self._config = config_of(ProducerConfig, type(self), group=group, **settings)
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url, create=create)
         super().__init__(server, instance)
         check_type((list, tuple), "Use a list of SendHook.", hooks=hooks)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -75,9 +74,8 @@ class PullConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        others = signature(type(self)).parameters
         self._config = config_of(
-            ConsumerConfig, others, group=group, subscriptions=subscriptions, **settings
+            ConsumerConfig, type(self), group=group, subscriptions=subscriptions, **settings
         )
         self._core: PollingCore
 

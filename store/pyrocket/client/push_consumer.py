@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeoutError
-from inspect import signature
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,9 +97,8 @@ class PushConsumer(BaseClient):
         """
         server = server_of(endpoint, path, credentials, endpoint_url=endpoint_url)
         super().__init__(server, instance)
-        others = signature(type(self)).parameters
         self._config = config_of(
-            ConsumerConfig, others, group=group, subscriptions=subscriptions, **settings
+            ConsumerConfig, type(self), group=group, subscriptions=subscriptions, **settings
         )
         hooks = {"before_consume": before_consume, "after_consume": after_consume}
         _check_callable(listener=listener, queues_changed=queues_changed, **hooks)

@@ -69,18 +69,14 @@ class Sending:
         return await self._within(timeout_ms, messages[0].message, target, attempt)
 
     async def send_half(
-        self,
-        message: OutgoingMessage,
-        *,
-        immunity_s: int | None = None,
-        timeout_ms: int | None = None,
+        self, message: OutgoingMessage, *, immunity_s: int | None = None
     ) -> Undecided:
         """Store a half message; see `ClientTransport.send_half`. Raises the errors of `send`."""
         group = self._config.group
         attempt = self._attempt(
             lambda queue: self._transport.send_half(group, queue, message, immunity_s)
         )
-        return await self._within(timeout_ms, message.message, ANYWHERE, attempt)
+        return await self._within(None, message.message, ANYWHERE, attempt)
 
     def _attempt(self, call: Attempt[_T]) -> Attempt[_T]:
         """Return a call that records its latency."""
