@@ -16,7 +16,7 @@ from pyrocket.values.message import StoredMessage
 
 
 @dataclass(frozen=True)
-class Pull:
+class PullCall:
     """The parameters of a pull. `topic` is checked; `resource` is the topic in the request."""
 
     group: str
@@ -41,13 +41,13 @@ class PullReply:
     has_more: bool
 
 
-def parse_pull(request: Any, caller: Caller) -> Pull:
+def parse_pull(request: Any, caller: Caller) -> PullCall:
     """Check a request and the rights of its user, and return its parameters."""
     queue = request.message_queue
     topic = caller.topic(queue.topic)
     groups = [caller.group(request.group)] if request.group.name else []
     caller.admit("PullMessage", [topic], groups)
-    return Pull(
+    return PullCall(
         group=next(iter(groups), ""),
         topic=topic,
         resource=queue.topic,
@@ -59,7 +59,7 @@ def parse_pull(request: Any, caller: Caller) -> Pull:
     )
 
 
-def pull(store: Store, asked: Pull, start: int, longest: int | None) -> PullReply:
+def pull(store: Store, asked: PullCall, start: int, longest: int | None) -> PullReply:
     """Return messages, starting at offset `start`.
 
     Raises OffsetOutOfRangeError with the range, the errors of `readable_topic`, and
@@ -86,7 +86,7 @@ def pull(store: Store, asked: Pull, start: int, longest: int | None) -> PullRepl
     return PullReply(messages, next_offset, has_more=next_offset < maximum)
 
 
-def pull_replies(asked: Pull, pulled: PullReply) -> list[bytes]:
+def pull_replies(asked: PullCall, pulled: PullReply) -> list[bytes]:
     """Return all replies of a call: the status, the messages, and the next offset."""
     outcome = status("OK" if pulled.messages else "MESSAGE_NOT_FOUND")
     replies = [
