@@ -5,7 +5,7 @@ A `Table` is displayed as HTML in a notebook and as text elsewhere.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from html import escape
@@ -272,28 +272,24 @@ def peek(
         return Table(f"Newest messages of {topic}", columns, [_row(new) for new in messages[-n:]])
 
 
-@contextmanager
-def _opened(store: StoreOrPath) -> Iterator[Session]:
-    """Yield the store. If it is given by its path, it is opened read-only and closed at the end."""
-    if isinstance(store, Store | Session):
-        yield session_of(store) if isinstance(store, Store) else store
-        return
-    with open_session(_place(store)) as opened:
-        yield opened
+def _opened(store: StoreOrPath) -> AbstractContextManager[Session]:
+    """Return the store, for a `with` block; a directory is opened read-only."""
+    given = _given(store)
+    return open_session(given) if isinstance(given, Place) else nullcontext(given)
 
 
-@contextmanager
-def _opened_all(store: StoreOrPath) -> Iterator[list[Session]]:
-    """Yield the store, or the stores of all brokers that name servers know."""
-    if isinstance(store, Store | Session):
-        with _opened(store) as opened:
-            yield [opened]
-    else:
-        with open_sessions(_place(store)) as all_opened:
-            yield all_opened
+def _opened_all(store: StoreOrPath) -> AbstractContextManager[list[Session]]:
+    """Return the store, or the stores of all brokers that name servers know."""
+    given = _given(store)
+    return open_sessions(given) if isinstance(given, Place) else nullcontext([given])
 
 
-def _place(store: str | PathLike[str] | None) -> Place:
+def _given(store: StoreOrPath) -> Session | Place:
+    """Return an open store, which stays open, or the place of one to open."""
+    if isinstance(store, Session):
+        return store
+    if isinstance(store, Store):
+        return session_of(store)
     path = os.fspath(store) if store else local_path(os.environ.get("PYROCKET_STORE", ""))
     place = Place(path=path) if path else broker_place()
     if not place.name:
