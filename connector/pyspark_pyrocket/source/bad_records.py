@@ -7,7 +7,7 @@ time.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyrocket import LookupRequest, MessageLocations, ScanTally, StoreConfig
@@ -24,40 +24,32 @@ KeysAt = Callable[[BrokerSource, MessageLocations, ScanTally], Iterator[pa.Recor
 """Reads the column `keysText` of messages."""
 
 
-@dataclass(frozen=True)
-class BadRecords:
-    """The topic to which a read sends its bad records; the read itself must not include it."""
-
-    target: BrokerTarget
-    topic: str
-    keys_at: KeysAt
-
-    def send(self, records: list[BadRecord]) -> None:
-        """Durably append the records that have not been sent yet."""
-        sent = self._sent(records)
-        missing = [record for record in records if key_of(record) not in sent]
-        if not missing:
-            return
-        sink = self.target.open_sink(config=StoreConfig(flush="manual"))
-        try:
-            first, last = key_of(missing[0]), key_of(missing[-1])
-            sink.append(_batch(missing), topic=self.topic, repeat_id=f"{first} to {last}")
-            sink.flush()
-        finally:
-            sink.close(clean=False)
-
-    def _sent(self, records: list[BadRecord]) -> set[str]:
-        """Return the keys of those records that have been sent before."""
-        source = self.target.open_source()
-        request = LookupRequest(topics=(self.topic,), keys=tuple(map(key_of, records)))
-        located = source.locate(request).locations
-        found = (batch for each in located for batch in self.keys_at(source, each, ScanTally()))
-        return {key for batch in found for key in batch["keysText"].to_pylist()}
-
-
 def sender(target: BrokerTarget, topic: str, keys_at: KeysAt) -> OnBad | None:
     """Return the function that sends a task's bad records; None without `badRecordsTopic`."""
-    return BadRecords(target, topic, keys_at).send if topic else None
+    return partial(_send, target, topic, keys_at) if topic else None
+
+
+def _send(target: BrokerTarget, topic: str, keys_at: KeysAt, records: list[BadRecord]) -> None:
+    """Durably append the records that have not been sent yet."""
+    sent = _sent(target.open_source(), topic, keys_at, records)
+    missing = [record for record in records if key_of(record) not in sent]
+    if not missing:
+        return
+    sink = target.open_sink(config=StoreConfig(flush="manual"))
+    try:
+        first, last = key_of(missing[0]), key_of(missing[-1])
+        sink.append(_batch(missing), topic=topic, repeat_id=f"{first} to {last}")
+        sink.flush()
+    finally:
+        sink.close(clean=False)
+
+
+def _sent(source: BrokerSource, topic: str, keys_at: KeysAt, records: list[BadRecord]) -> set[str]:
+    """Return the keys of those records that have been sent before."""
+    request = LookupRequest(topics=(topic,), keys=tuple(map(key_of, records)))
+    located = source.locate(request).locations
+    found = (batch for each in located for batch in keys_at(source, each, ScanTally()))
+    return {key for batch in found for key in batch["keysText"].to_pylist()}
 
 
 def prepare_bad_records(target: Target, options: ReadOptions) -> None:

@@ -5,7 +5,7 @@ from pyrocket.errors import OptionError, StoreNotSharedError
 from pyspark_pyrocket.json.decode import BadRecord
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.source.bad_records import BadRecords, prepare_bad_records, sender
+from pyspark_pyrocket.source.bad_records import prepare_bad_records, sender
 from pyspark_pyrocket.source.task import Columns
 from pyspark_pyrocket.transport.path import PathTarget, forget
 
@@ -23,17 +23,16 @@ def options(box, topic="bad", **more):
 
 @pytest.fixture
 def bad(box):
-    """Bad records with an existing topic."""
+    """The function that sends bad records to an existing topic."""
     box.create(queues=1)
     prepare_bad_records(PathTarget(box.path), options(box))
-    sink = BadRecords(PathTarget(box.path).open_source().target, "bad", KEYS_AT)
     box.topic = "bad"
-    yield sink
+    yield sender(PathTarget(box.path).open_source().target, "bad", KEYS_AT)
     forget(box.path)
 
 
 def test_a_bad_record_carries_its_origin_and_the_reason(box, bad):
-    bad.send(records(7, reason="it is\x01 odd\n" + "x" * 9999))
+    bad(records(7, reason="it is\x01 odd\n" + "x" * 9999))
     ((body, keys, properties),) = box.read("body", "keysText", "properties")
     assert (body, keys) == (b"body 7", "t/0/7")
     found = dict(properties)
@@ -42,28 +41,28 @@ def test_a_bad_record_carries_its_origin_and_the_reason(box, bad):
 
 
 def test_an_existing_bad_record_is_not_sent_again(box, bad):
-    bad.send(records(1, 2))
-    bad.send(records(1, 2, 3))
-    bad.send(records(3))
+    bad(records(1, 2))
+    bad(records(1, 2, 3))
+    bad(records(3))
     assert box.bodies() == [b"body 1", b"body 2", b"body 3"]
 
 
 def test_bad_records_that_are_read_again_are_looked_up_together(box, bad, monkeypatch):
     """A look-up of each would take minutes for a topic with a hundred thousand of them."""
-    bad.send(records(1, 2, 3))
+    bad(records(1, 2, 3))
     source = PathTarget(box.path).open_source()
     look_ups, locate = [], type(source).locate
     monkeypatch.setattr(
         type(source), "locate", lambda *given: look_ups.append(given) or locate(*given)
     )
-    bad.send(records(1, 2, 3, 4))
+    bad(records(1, 2, 3, 4))
     assert len(look_ups) == 1
     assert box.bodies() == [b"body %d" % at for at in (1, 2, 3, 4)]
 
 
 def test_a_task_that_finds_another_store_sends_no_bad_records(box, bad):
     with pytest.raises(StoreNotSharedError):
-        BadRecords(PathTarget(box.path, "another"), "bad", KEYS_AT).send(records(1))
+        sender(PathTarget(box.path, "another"), "bad", KEYS_AT)(records(1))
     assert box.rows() == 0
 
 
