@@ -110,19 +110,11 @@ def _escape(sign: int) -> str:
     return f"\\{_SHORT[sign]}" if sign in _SHORT else f"\\u{sign:04X}"
 
 
-def _date(column: pa.Array) -> pa.StringArray:
-    return _joined('"', column.cast(_TEXT), '"')
-
-
 def _timestamp(column: pa.Array) -> pa.StringArray:
     if column.type.tz is not None:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
     text = pc.replace_substring(column.cast(_TEXT), " ", "T", max_replacements=1)
     return _joined('"', text, '"')
-
-
-def _binary(column: pa.BinaryArray) -> pa.StringArray:
-    return _joined('"', encode_column(column), '"')
 
 
 def _struct(column: pa.StructArray) -> pa.StringArray:
@@ -140,13 +132,15 @@ def _map(column: pa.MapArray) -> pa.StringArray:
     offsets = pa.concat_arrays([column.offsets, column.offsets[:0]])
     lists = pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
     keys, values = lists.flatten().flatten()
-    texts = _joined(_string(_plain_key(keys)), ":", json_text(values).fill_null("null"))
+    texts = _joined(_name(keys), ":", json_text(values).fill_null("null"))
     return _in_brackets("{", lists, texts, "}")
 
 
-def _plain_key(keys: pa.Array) -> pa.StringArray:
-    keys = _common_form(keys)
-    return keys if keys.type.equals(_TEXT) else json_text(keys)
+def _name(keys: pa.Array) -> pa.StringArray:
+    """Return the keys of maps as strings of JSON: values that are strings in JSON, as they are."""
+    text = json_text(keys)
+    is_string = pc.starts_with(text, '"')
+    return text if pc.all(is_string).as_py() else pc.if_else(is_string, text, _string(text))
 
 
 def _in_brackets(
@@ -165,11 +159,11 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Ar
     (pa.types.is_floating, _float),
     (pa.types.is_boolean, _plain),
     (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_date, _date),
+    (pa.types.is_date, lambda column: _joined('"', column.cast(_TEXT), '"')),
     (pa.types.is_decimal, _plain),
     (pa.types.is_struct, _struct),
     (pa.types.is_list, _list),
     (pa.types.is_map, _map),
-    (pa.types.is_binary, _binary),
+    (pa.types.is_binary, lambda column: _joined('"', encode_column(column), '"')),
     (pa.types.is_null, _plain),
 )

@@ -236,10 +236,10 @@ class _Decoder:
 
     def _invalid_text(self) -> SchemaError:
         is_text = [is_utf8(body) for body in self.bodies.to_pylist()]
-        offset = self.fields.queue_offset[is_text.index(False)]
+        row = is_text.index(False)
+        queue_id, offset = self.fields.queue_id[row], self.fields.queue_offset[row]
         return SchemaError(
-            f"the body of {self.queue.topic!r} queue {self.queue.queue_id} offset {offset} is not"
-            " UTF-8.",
+            f"the body of {self.queue.topic!r} queue {queue_id} offset {offset} is not UTF-8.",
             remedy="Read `body` as BINARY and decode it in the query.",
             code="BODY_NOT_UTF8",
         )

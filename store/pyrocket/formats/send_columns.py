@@ -223,6 +223,8 @@ def check_send_batch(batch: pa.RecordBatch, max_body_bytes: int = MAX_BODY_BYTES
         )
     check_send_schema(batch.schema)
     columns = {name: batch.column(name) for name in batch.schema.names}
+    for name in {"topic", "delay"} & columns.keys():
+        _refuse_bytes(columns[name], (), f"its {name}")
     return SendColumns(
         **read_delays(columns),
         body=_check_body(columns["body"], max_body_bytes),

@@ -82,6 +82,13 @@ def test_null_fields_of_objects_are_omitted_and_nulls_in_lists_are_kept():
         (pa.array(["a", None]).dictionary_encode(), ['"a"', None]),
         (pa.array([["a"]], pa.large_list(pa.large_string())), ['["a"]']),
         (pa.array([[(1, None)]], pa.map_(pa.int32(), pa.null())), ['{"1":null}']),
+        (pa.array([[(0, 1)]], pa.map_(pa.date32(), pa.int8())), ['{"1970-01-01":1}']),
+        (pa.array([[(b"hi", 1)]], pa.map_(pa.binary(), pa.int8())), ['{"aGk=":1}']),
+        (
+            pa.array([[(0.5, 1), (float("nan"), 2)]], pa.map_(pa.float64(), pa.int8())),
+            ['{"0.5":1,"NaN":2}'],
+        ),
+        (pa.array([[(["a"], 1)]], pa.map_(pa.list_(pa.string()), pa.int8())), ['{"[\\"a\\"]":1}']),
         (pa.array([0], pa.timestamp("us", "+02:00")), ['"1970-01-01T00:00:00.000000Z"']),
         (pa.array([1], pa.timestamp("us")), ['"1970-01-01T00:00:00.000001"']),
         (pa.array([], pa.list_(pa.string())), []),

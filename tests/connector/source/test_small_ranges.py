@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from pyrocket import Store, StoreSource
-from pyrocket.errors import OffsetOutOfRangeError
+from pyrocket.errors import OffsetOutOfRangeError, SchemaError
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from pyspark_pyrocket.columns.projection import Projection
 from pyspark_pyrocket.options.policies import LossPolicy
@@ -72,3 +72,15 @@ def test_deleted_messages_are_reported_or_skipped(task):
     with pytest.raises(OffsetOutOfRangeError, match=r"queue 5 of 't'.*\[3, 6\)"):
         rows(beyond)
     assert rows(beyond, loss=LossPolicy(policy="skip"))[1] == expected()
+
+
+def test_the_error_for_a_body_that_is_not_utf8_names_its_queue(task):
+    with Store.open(task.target.path) as store:
+        store.append_batch(batch([b"\xff"], 7), topic="u")
+    ranges = task.work.ranges
+    longer = [
+        replace(at, end=4) if (at.queue.topic, at.queue.queue_id) == ("u", 7) else at
+        for at in ranges
+    ]
+    with pytest.raises(SchemaError, match="'u' queue 7 offset 3 is not UTF-8"):
+        rows(replace(task, work=Ranges(tuple(longer))))

@@ -129,7 +129,7 @@ def test_an_empty_value_is_treated_as_missing(name, kind, empty):
     assert found[name].to_pylist() == [None, None]
 
 
-@pytest.mark.parametrize("name", ["tags", "shardingKey", "keys"])
+@pytest.mark.parametrize("name", ["tags", "shardingKey", "keys", "topic", "delay"])
 def test_the_error_for_text_that_is_not_utf8_has_its_row(name):
     columns = {"body": pa.array([b"b"] * 3), name: malformed([b"ok", None, b"\xff"])}
     code, message = refusal(pa.RecordBatch.from_pydict(columns))
