@@ -5,6 +5,7 @@ import logging
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark_pyrocket import DefaultSource, LagListener, lag_of, watch_lag
 from pyspark_pyrocket.columns.messages import default_columns
 from pyspark_pyrocket.source.offsets import Offsets
+from pyspark_pyrocket.tools.lag.measure import BatchFacts, TopicLag
 from pyspark_pyrocket.tools.lag.metrics import LagMetrics
 from pyspark_pyrocket.transport.path import PathSource, forget
 from pyspark_pyrocket.transport.targets import opened_source, target_at
@@ -144,6 +146,15 @@ def test_lost_messages_are_reported_with_the_lag(box, progress):
     assert str(found) == "t by 1 messages, 5 lost"
 
 
+def test_messages_lost_with_a_deleted_topic_are_reported(box, progress):
+    box.create(queues=1)
+    box.send("a", "b")
+    (source,) = progress(1)["sources"]
+    source["endOffset"]["lost"] = {"u": {"broker-a": {"0": 5, "1": 2}}}
+    found = {lag.topic: lag.lost for lag in lag_of(source, box.path)}
+    assert found == {"t": 0, "u": 7}
+
+
 def test_a_query_that_has_read_everything_has_no_lag(box, progress):
     box.create(queues=1)
     box.send("a")
@@ -172,6 +183,25 @@ def test_metrics_have_the_names_and_labels_of_rocketmq(box, progress):
     assert get("pyrocket_spark_batch_rows", query) == 1
     assert get("pyrocket_spark_batch_duration_ms", query) == 230
     listener.close()
+
+
+def test_the_metrics_of_a_topic_cover_all_its_brokers_and_sources():
+    registry = CollectorRegistry()
+    sizes = {"bytes_left": 100, "latency_ms": 7}
+    of_a = TopicLag(topic="t", broker="a", messages=3, lost=5, **sizes)
+    of_b = TopicLag(topic="t", broker="b", messages=4)
+    again = replace(of_a, messages=1, lost=0, latency_ms=9)
+    LagMetrics(registry).report(
+        "q", [of_a, of_b, again], BatchFacts(number=0, rows=0, duration_ms=0)
+    )
+    topic = {"consumer_group": "q", "topic": "t"}
+    broker = topic | {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "a"}
+    broker |= {"is_retry": "false", "is_system": "false"}
+    get = registry.get_sample_value
+    assert get("pyrocket_spark_lost_messages", topic) == 5
+    assert get("pyrocket_spark_lag_bytes", topic) == 200
+    assert get("rocketmq_consumer_lag_messages", broker) == 4
+    assert get("rocketmq_consumer_lag_latency", broker) == 9
 
 
 def test_an_ended_query_leaves_no_metrics(box, progress):

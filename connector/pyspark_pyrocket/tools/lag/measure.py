@@ -91,7 +91,9 @@ def lag_of(
         # A queue that is new to the query is read from its first message; 0 if that is unknown.
         new = QueueRange(queue, end.offsets.get(queue, 0), at)
         unread.setdefault((queue.topic, queue.broker), []).append(new)
-    unread |= {place: [] for place in product(latest.waiting, latest.brokers)}
+    # Topics that do not exist yet, and deleted topics of which messages were lost.
+    for place in (*product(latest.waiting, latest.brokers), *lost):
+        unread.setdefault(place, [])
     return [
         _topic_lag(
             topic,

@@ -5,6 +5,7 @@ have start with `pyrocket_spark_`. Needs prometheus-client.
 """
 
 from collections.abc import Iterable
+from operator import add
 
 from prometheus_client import CollectorRegistry, Gauge
 from pyrocket import is_system_topic
@@ -53,8 +54,11 @@ class LagMetrics:
             (self._rows, (query,)): batch.rows,
             (self._duration, (query,)): batch.duration_ms,
         }
+        # A query may read a topic at several brokers, or with several sources.
         for lag in lags:
-            values |= self._of_topic(query, lag)
+            for series, value in self._of_topic(query, lag).items():
+                join = max if series[0] is self._lag_latency else add
+                values[series] = join(values.get(series, 0), value)
         for (gauge, labels), value in values.items():
             gauge.labels(*labels).set(value)
         self._remove(self._exported.get(query, set()) - values.keys())
