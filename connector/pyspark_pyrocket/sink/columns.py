@@ -279,7 +279,8 @@ def _route_by_key(sent: dict[str, pa.Array]) -> pa.Array:
     keys = sent["keys"]
     if "queueId" in sent:
         keys = pc.if_else(sent["queueId"].is_null(), keys, pa.scalar(None, pa.string()))
-    return pc.coalesce(sent["shardingKey"], keys) if "shardingKey" in sent else keys
+    given = sent.get("shardingKey", keys)
+    return pc.if_else(pc.fill_null(pc.not_equal(given, ""), False), given, keys)
 
 
 def _map_of_headers(headers: pa.ListArray) -> pa.MapArray:

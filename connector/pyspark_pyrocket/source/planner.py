@@ -48,14 +48,13 @@ _MAX_NAMED = 20
 
 def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
     """Return what the transport has to support, and the option that needs it."""
-    starts = isinstance(options.span.starting, CommittedOffsets)
-    ends = isinstance(options.span.ending, CommittedOffsets)
+    places = (options.span.starting, options.span.ending)
     asked = {
         "keys": bool(options.lookup.keys),
         "msgId": bool(options.lookup.ids),
         "badRecordsTopic": bool(options.payload.bad_topic),
         "view": options.view != MESSAGES,
-        "group": starts or ends,
+        "group": any(isinstance(place, CommittedOffsets) for place in places),
         "commitToGroup": bool(options.progress.commit_to),
         "createIfMissing": options.create_if_missing,
     }

@@ -103,8 +103,8 @@ def test_a_key_selects_the_queue_only_for_rows_without_a_queue():
 
 
 def test_a_key_selects_the_queue_only_for_rows_without_a_sharding_key():
-    sent = send(key=pa.array([b"a", b"b"]), shardingKey=pa.array([None, "s"], TEXT))
-    assert sent["shardingKey"] == ["a", "s"]
+    sent = send(key=pa.array([b"a", b"b", b"c"]), shardingKey=pa.array([None, "s", ""], TEXT))
+    assert sent["shardingKey"] == ["a", "s", "c"]
 
 
 def test_the_keys_column_does_not_select_the_queue():

@@ -68,8 +68,8 @@ class LagMetrics:
         self._remove(self._exported.pop(query, set()))
 
     def _of_topic(self, query: str, lag: TopicLag) -> _Values:
-        is_system = _word(is_system_topic(lag.topic, lag.broker))
-        is_retry = _word(lag.topic.startswith("%RETRY%"))
+        is_system = str(is_system_topic(lag.topic, lag.broker)).lower()
+        is_retry = str(lag.topic.startswith("%RETRY%")).lower()
         broker = (_CLUSTER, "broker", lag.broker, query, lag.topic, is_retry, is_system)
         values: _Values = {(self._lag_messages, broker): lag.messages}
         values[self._lost, (query, lag.topic)] = lag.lost
@@ -83,7 +83,3 @@ class LagMetrics:
     def _remove(series: Iterable[tuple[Gauge, _Labels]]) -> None:
         for gauge, labels in series:
             gauge.remove(*labels)
-
-
-def _word(value: bool) -> str:
-    return str(value).lower()
