@@ -37,6 +37,10 @@ def reading_of(kind: types.DataType) -> Reading | None:
     if isinstance(kind, types.ArrayType):
         element = reading_of(kind.elementType)
         return None if element is None else _reading_of_list(element)
+    if isinstance(kind, types.DecimalType):
+        # The reader does not check values that it has rescaled: read_as has room for all of them.
+        read_as = pa.decimal256(76 - kind.scale, kind.scale)
+        return Reading(read_as, methodcaller("cast", arrow_type(kind)))
     finish = _FINISHES.get(kind)
     return Reading(arrow_type(kind)) if finish is None else Reading(pa.string(), finish)
 

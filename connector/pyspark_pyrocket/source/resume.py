@@ -39,8 +39,6 @@ from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.transport.interface import Bounds, BrokerSource, MessageSource
 
 NEW_CHECKPOINT = "Start the query with a new checkpoint (and startingOffsets) to continue."
-
-
 RECOVERY_MISSING = (
     "a process was killed while it recovered the store, and the query has read messages that"
     " may not be durable. The next process that opens the store for writing recovers it."

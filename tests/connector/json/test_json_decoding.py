@@ -18,7 +18,21 @@ DDL = (
 )
 SCHEMA = parse_ddl("valueSchema", DDL)
 TOKENS = [
-    *("1", "-1", "0", "1.0", "2.5", "1e3", "99999999999", "1e400", "0.005", "NaN", "true", "null"),
+    *(
+        "1",
+        "-1",
+        "0",
+        "1.0",
+        "2.5",
+        "1e3",
+        "99999999999",
+        "1e400",
+        "0.005",
+        "32768",
+        "NaN",
+        "true",
+        "null",
+    ),
     *('"1"', '"a"', '""', '"\\u00e9"', '"\\ud800"', '"x\ny"', '"aGk="', '"2024-01-02"'),
     *(
         '"2024-01-02T03:04:05Z"',
@@ -136,6 +150,32 @@ def test_one_bad_body_among_many_is_found_and_the_others_are_decoded():
     assert found.field(0).to_pylist() == [at if at != 12_345 else None for at in range(20_000)]
     assert [(each.topic, each.queue_id, each.queue_offset) for each in bad] == [("t", 3, 12_445)]
     assert "not JSON" in bad[0].reason
+
+
+@pytest.mark.parametrize(
+    "kind", ["DECIMAL(6,2)", "DECIMAL(10,10)", "DECIMAL(38,18)", "DECIMAL(38,38)"]
+)
+def test_a_decimal_that_does_not_fit_is_bad_among_others_too(kind):
+    """Arrow's reader returned numbers with more digits, or other numbers: 46…880 for 123…890."""
+    schema = parse_ddl("x", f"c {kind}")
+    numbers = [
+        "1",
+        "-99",
+        "9999.99",
+        "9999.995",
+        "32768",
+        "1e3",
+        "1e37",
+        "1234567890" * 3,
+        "9" * 70,
+    ]
+    for number in numbers:
+        body = b'{"c":%s}' % number.encode()
+        bad = []
+        found = decode([b'{"c":0}'] * 20 + [body], schema, on_bad=bad.extend).column(4)
+        alone, faults = read_rows([body], schema)
+        assert found.slice(20).to_pylist() == alone.to_pylist()
+        assert [each.body for each in bad] == [body] * len(faults)
 
 
 def test_bodies_with_several_lines_are_decoded():
