@@ -45,9 +45,9 @@ def find_span(
         LOG.info("%s", note)
     start = find_start(source, options, bounds, losses)
     end = _end(source, options, bounds)
-    if isinstance(options.span.starting, CommittedOffsets):
-        # A group that is already past the end has nothing to read.
-        end = Offsets({queue: max(offset, start[queue]) for queue, offset in end.items()})
+    # A group, or a queue that continues at its end after a loss, may be past the end of the read.
+    ahead = start if isinstance(options.span.starting, CommittedOffsets) else losses.counts
+    end = end.merge({queue: max(end[queue], start[queue]) for queue in ahead})
     _check_order(start, end)
     return start, end
 

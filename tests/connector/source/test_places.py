@@ -249,3 +249,10 @@ def test_one_time_for_all_queues_selects_a_range_of_store_times():
     asked = read(startingTimestamp="-1h", endingTimestamp="2026-01-01T00:00:00Z").span
     assert asked.time_range(7_200_000) == (3_600_000, 1_767_225_600_000)
     assert read().span.time_range(5) == (0, 2**63 - 1)
+
+
+@pytest.mark.parametrize(("policy", "first"), [("skip", 5), ("earliest", 5), ("latest", 10)])
+def test_a_batch_whose_first_messages_are_lost_may_continue_after_its_end(store, policy, first):
+    wanted = {"startingOffsets": '{"t":{"0":1,"1":7,"2":0}}', "onDataLoss": policy}
+    ends = '{"t":{"0":7,"1":7,"2":0}}'
+    assert span(store, endingOffsets=ends, **wanted)[0] == (first, max(first, 7))
