@@ -34,7 +34,6 @@ from pyspark_pyrocket.columns.views import check_columns
 from pyspark_pyrocket.options.option import STREAM
 from pyspark_pyrocket.options.read import ReadOptions
 from pyspark_pyrocket.options.target import Request
-from pyspark_pyrocket.options.topics import SubscribedTopics
 from pyspark_pyrocket.source.admission import Intake
 from pyspark_pyrocket.source.bad_records import prepare_bad_records
 from pyspark_pyrocket.source.data_loss import Losses
@@ -263,6 +262,13 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "will be read, %s",
             *self._beginning(offset, source, "message"),
         )
+        asked = self._options.subscription
+        left = [topic for topic in offset.topics if not asked.covers(topic)]
+        new = [topic for topic in asked.topics if topic not in offset.topics]
+        if left:
+            LOG.warning("%s is no longer read; the checkpoint keeps its offsets", some_of(left))
+        if new:
+            LOG.warning("%s is new, and is read from its first message", some_of(new))
 
     def _beginning(self, offset: StreamOffset, source: MessageSource, noun: str) -> Iterator[str]:
         yield some_of(offset.topics)
@@ -332,11 +338,7 @@ def _create_missing(target: Target, options: ReadOptions, known: Collection[str]
     sink = target.open_sink(create=True)
     try:
         for topic in wanted:
-            sink.prepare(topic, queues=_queues(asked, topic))
+            assigned = asked.queues.get(topic, (0,))
+            sink.prepare(topic, queues=max(DEFAULT_QUEUES, max(assigned) + 1))
     finally:
         sink.close(clean=False)
-
-
-def _queues(asked: SubscribedTopics, topic: str) -> int:
-    """Return the number of queues of a new topic: the default, or more if more are assigned."""
-    return max(DEFAULT_QUEUES, *(queue + 1 for queue in asked.queues.get(topic, (0,))))

@@ -39,6 +39,21 @@ def test_ignoring_latest_in_a_restarted_query_is_logged(box, start, caplog):
     )
 
 
+def test_topics_that_a_restarted_query_reads_no_longer_or_newly_are_logged(box, start, caplog):
+    """Two sources of a query that have changed places read all messages of both topics again."""
+    box.create(queues=1).send("a", queue=0)
+    stopped = json.loads(json.dumps(start(startingOffsets="latest").initialOffset()))
+    box.other("u").create(queues=1).send("b", "c", queue=0)
+    start().latestOffset(stopped, ReadAllAvailable())
+    assert not caplog.messages
+    end = start(topic="u").latestOffset(stopped, ReadAllAvailable())
+    assert end["offsets"] == {"t": {"broker-a": {"0": 1}}, "u": {"broker-a": {"0": 2}}}
+    assert caplog.messages == [
+        "t is no longer read; the checkpoint keeps its offsets",
+        "u is new, and is read from its first message",
+    ]
+
+
 def test_a_queue_that_was_added_and_lost_messages_is_logged(box, start, caplog, monkeypatch):
     """The query has read none of its messages, so that their number is not known."""
     set_disk_usage(monkeypatch, 100)
