@@ -48,13 +48,12 @@ _MAX_NAMED = 20
 
 def needed_capabilities(options: ReadOptions) -> dict[Capability, str]:
     """Return what the transport has to support, and the option that needs it."""
-    places = (options.span.starting, options.span.ending)
     asked = {
         "keys": bool(options.lookup.keys),
         "msgId": bool(options.lookup.ids),
         "badRecordsTopic": bool(options.payload.bad_topic),
         "view": options.view != MESSAGES,
-        "group": any(isinstance(place, CommittedOffsets) for place in places),
+        "group": CommittedOffsets in map(type, (options.span.starting, options.span.ending)),
         "commitToGroup": bool(options.progress.commit_to),
         "createIfMissing": options.create_if_missing,
     }
@@ -89,10 +88,11 @@ def topics_to_read(
 
 
 def read_bounds(
-    source: MessageSource, options: ReadOptions, known: Collection[str] | None = ()
+    source: MessageSource, options: ReadOptions, known: Collection[MessageQueue] | None = ()
 ) -> dict[MessageQueue, QueueOffsets]:
     """Return the current bounds of each queue to read. Raises the errors of `topics_to_read`."""
-    topics, asked = topics_to_read(source, options, known), options.subscription
+    names = None if known is None else topics_of(dict.fromkeys(known))
+    topics, asked = topics_to_read(source, options, names), options.subscription
     removed = options.loss.removed_brokers
     bounds = {
         queue: limits
@@ -100,7 +100,7 @@ def read_bounds(
         if queue.broker not in removed
     }
     if asked.queues and known is not None:
-        _check_assigned(asked, bounds, set(topics).difference(known))
+        _check_assigned(asked, dict.fromkeys((*bounds, *known)), topics)
     return {queue: limits for queue, limits in bounds.items() if is_asked(asked, queue)}
 
 

@@ -79,7 +79,7 @@ def resume(
     check_store(source, start)
     changes = StoreChanges.since(source, start)
     changes.report_older_copy(losses)
-    present = read_bounds(source, options, known=start.offsets.topics)
+    present = read_bounds(source, options, known=start.offsets)
     stopped = changes.still_read(start.offsets)
     vanished = _vanished(source, options, stopped, present, losses)
     bounds = {**present, **vanished}

@@ -275,7 +275,7 @@ class RocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield source.target.describe()
         yield self._options.span.starting.describe()
         # The number of messages after the offset, in topics that still exist.
-        bounds = read_bounds(source, self._options, known=offset.topics)
+        bounds = read_bounds(source, self._options, known=offset.offsets)
         yield counted(Offsets.ends(bounds).minus(offset.offsets).total(), noun)
         yield self._options.admission.describe()
 

@@ -156,6 +156,15 @@ def test_a_queue_that_does_not_exist_cannot_be_assigned(numbers):
         queues(numbers(t={0: (0, 3), 1: (0, 2)}), assign='{"t":[0,7]}')
 
 
+def test_a_restarted_query_cannot_be_assigned_a_queue_that_it_has_not_read_either(numbers):
+    store, asked = numbers(t={0: (0, 3), 1: (0, 2)}), read(assign='{"t":[0,1]}')
+    start, _ = store.step(initial_offset(store, asked), asked)
+    del store.known["t"][1]
+    assert next_offset(store, asked, start) is None
+    with pytest.raises(QueueNotFoundError, match="'t' has no queue 7"):
+        next_offset(store, read(assign='{"t":[0,1,7]}'), start)
+
+
 @pytest.mark.parametrize(
     "text",
     [
