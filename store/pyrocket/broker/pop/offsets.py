@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from pyrocket.broker.pop.events import Event, Forget, Saved, SkipTo, Start
 from pyrocket.broker.pop.group import GroupState, Put, QueueKey
+from pyrocket.broker.pop.recovery import recover
 from pyrocket.broker.pop.values import News, Stored
 from pyrocket.metadata.groups import OffsetsByQueue
 from pyrocket.services.consumption import Consumption
@@ -154,6 +155,28 @@ class OffsetKeeper:
         if kind is Start:
             self._news.append(News(group, place[0]))
         return [kind(group, *place, offset), Saved(group, *place, found, found)]
+
+
+def commit_saved_offsets(storage: Consumption) -> None:
+    """Commit the offsets that groups have saved, as the log says.
+
+    The table of a replica may be older than its log. A group would take an earlier offset for a
+    reset, and receive acked messages again.
+    """
+    saved = {
+        (state.name, *place): queue.saved[-1]
+        for state in recover(storage).groups.values()
+        for place, queue in state.queues.items()
+        if storage.group(state.name) and storage.topic(place[0])
+        if 0 <= queue.saved[-1] <= storage.bounds(*place).maximum
+    }
+
+    def edit(table: _Table) -> bool:
+        for (group, topic, queue_id), offset in saved.items():
+            table.setdefault((topic, group), {})[queue_id] = offset
+        return bool(saved)
+
+    storage.change_offsets(edit)
 
 
 def _moves(state: GroupState, table: _Table) -> list[_Move]:

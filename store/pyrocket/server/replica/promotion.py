@@ -4,6 +4,7 @@ import os
 from functools import partial
 
 from pyrocket.base.config import StoreConfig
+from pyrocket.broker.pop.offsets import commit_saved_offsets
 from pyrocket.disk.clock_file import clock_at
 from pyrocket.engine.parts.follower import Follower
 from pyrocket.errors import StoreReadOnlyError
@@ -11,7 +12,7 @@ from pyrocket.metadata.identity import check_directory, layout_of
 from pyrocket.metadata.role import Role, RoleFile
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.services.services import recovery_hooks
-from pyrocket.store import Store
+from pyrocket.store import Store, consumption_of
 
 
 def promote(path: str | os.PathLike[str]) -> Role:
@@ -21,6 +22,8 @@ def promote(path: str | os.PathLike[str]) -> Role:
     the replica has gets LOG_TRUNCATED and counts what is lost. A part of an exactly-once batch is
     saved and cut off. If the process is killed, the next call, or the next writer, completes the
     promotion.
+
+    The offsets of groups that receive by pops become those that the log has.
 
     Raises StoreReadOnlyError (NOT_A_REPLICA), StoreLockedError while the replica is in use, and the
     errors of `Store.open`.
@@ -43,5 +46,6 @@ def promote(path: str | os.PathLike[str]) -> Role:
     # It lacks the timers since the store became a replica: the recovery rebuilds it from the log.
     TimerIndex(layout.timers).clear()
     role = follower.promote()
-    Store.open(layout.root, config=config).close()
+    with Store.open(layout.root, config=config) as store:
+        commit_saved_offsets(consumption_of(store))
     return role

@@ -25,6 +25,8 @@ from store.server.replica.test_replication import (
 )
 from support.broker import served
 from support.name_server import wait_until
+from support.pops import bodies as popped_bodies
+from support.pops import handles, popped, sent
 from support.replicas import (
     MIDDLE,
     assert_alike,
@@ -440,3 +442,25 @@ def test_what_an_earlier_primary_delivered_alone_does_not_hide_later_messages(
     assert delivered(path, 0.5, *later) == later
     with Store.open(path) as store:
         assert len(store.transactions.pending()) == 3
+
+
+def test_a_group_of_pops_keeps_its_acks_although_its_table_of_offsets_is_older(
+    primary, path, where
+):
+    """The acks are in the log. The older offset in the table is not that of a reset."""
+    follower, pop = replica_of(path, where), popped(primary)
+    sent(primary, 5)
+    first, *others = handles(pop.receive("g", "t", max_messages=4))
+    pop.ack("g", "t", others)
+    pop.snapshot()
+    follow(path, follower)
+    pop.ack("g", "t", [first])
+    pop.snapshot()
+    follow(path, follower, files=False)
+    follower.close(clean=True)
+    promote(where)
+    with Store.open(where) as store:
+        assert store.groups.committed("g", "t")[0] == 4
+        pop = popped(store)
+        pop.sweep()
+        assert popped_bodies(pop.receive("g", "t")) == [b"4"]
