@@ -210,7 +210,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-_MAX_PORT = 65_535
+MAX_PORT = 65_535
 _MAX_CHARACTERS = 300
 
 
@@ -224,7 +224,7 @@ def parse_address(text: str) -> tuple[str, int]:
         and not set(host) & set("/\\, ")
         and (":" not in host or is_bracketed)
     )
-    if is_valid and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT:
+    if is_valid and port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT:
         return host.strip("[]"), int(port)
     raise OptionError(
         f"{text[:_MAX_CHARACTERS]!r} is not an address.",

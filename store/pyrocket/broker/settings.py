@@ -14,7 +14,7 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from pyrocket.base.arguments import parse_size
+from pyrocket.base.arguments import MAX_PORT, parse_size
 from pyrocket.base.config import MAX_BODY_BYTES, Retention, StoreConfig, parse_duration, parse_hours
 from pyrocket.base.credentials import Credentials
 from pyrocket.broker.files import read_file, read_toml, refuse_if_others_can_read
@@ -67,6 +67,17 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part for word in text.replace(";", ",").split(",") if (part := word.strip()))
 
 
+def _listens(text: str) -> tuple[str, ...]:
+    addresses = _list(text)
+    for address in addresses:
+        host, _, port = address.removeprefix(PLAIN).rpartition(":")
+        if not host or not 0 <= int(port) <= MAX_PORT:
+            raise ValueError
+    if not addresses:
+        raise ValueError
+    return addresses
+
+
 def _one_of(*choices: str) -> SettingKind:
     return SettingKind(" or ".join(choices), {choice: choice for choice in choices}.__getitem__)
 
@@ -101,6 +112,7 @@ SIZE = SettingKind("a size such as 4m", _size, _show_size)
 MESSAGE_SIZE = SettingKind("a size up to 4m", partial(_size, most=MAX_BODY_BYTES), _show_size)
 TOPIC = SettingKind("the name of a topic that clients may send to", _topic)
 LIST = SettingKind("a comma-separated list", _list, ", ".join)
+LISTENS = SettingKind("host:port, or several such addresses", _listens, ", ".join)
 HOURS_OF_DAY = SettingKind(
     "hours of the day such as 4 or 4,16", parse_hours, lambda value: ",".join(map(str, value))
 )
@@ -131,7 +143,7 @@ class Settings:
 
     listen: tuple[str, ...] = _setting(
         ("127.0.0.1:8081",),
-        LIST,
+        LISTENS,
         "Addresses for clients. With a certificate, all but `plain://HOST:PORT` use TLS.",
         "listenPort",
         "127.0.0.1:{}".format,

@@ -67,6 +67,10 @@ _ABORT_S = 1
 """Time to tell a client that is too slow that its call was cancelled."""
 
 
+_NO_LIMIT = 2**31 - 1
+"""gRPC's largest number: as the time after which an idle connection is closed, it means never."""
+
+
 def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, int]]:
     """Return the options of the server.
 
@@ -83,7 +87,7 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
 
     Connections above their limit are closed at once; old releases of grpcio ignore it.
     """
-    return [
+    options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.request_bytes),
         ("grpc.max_send_message_length", -1),
@@ -105,11 +109,12 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
         ("grpc.http2.min_ping_interval_without_data_ms", 0),
         ("grpc.http2.max_ping_strikes", 0),
     ]
+    return [(name, min(value, _NO_LIMIT)) for name, value in options]
 
 
 def _most_connections() -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 - 1 if files == resource.RLIM_INFINITY else max(files - _OWN_FILES, 1)
+    return _NO_LIMIT if files == resource.RLIM_INFINITY else max(files - _OWN_FILES, 1)
 
 
 _Value = TypeVar("_Value")

@@ -4,8 +4,10 @@ RocketMQ's metrics have RocketMQ's names; the names of other metrics begin with 
 Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
 """
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from pyrocket.broker.broker import Broker
+from pyrocket.errors import TopicNotFoundError
 from pyrocket.metadata.topics import is_system_topic
 from pyrocket.server.call_server import LoopWatch
 from pyrocket.server.health import trouble_or_error
@@ -139,9 +142,10 @@ class Metrics:
         )
         source, name = self._broker.source, self._node[2]
         for topic in source.topics():
-            count = sum(bounds.maximum for bounds in source.bounds([topic]).values())
-            is_system = str(is_system_topic(topic, name)).lower()
-            metric.add_metric((*self._node, topic, is_system), count)
+            with suppress(TopicNotFoundError):  # It may have been deleted meanwhile.
+                count = sum(bounds.maximum for bounds in source.bounds([topic]).values())
+                is_system = str(is_system_topic(topic, name)).lower()
+                metric.add_metric((*self._node, topic, is_system), count)
         return metric
 
     def _lags(self) -> Iterator[Metric]:
@@ -167,6 +171,10 @@ class Metrics:
         return self._gauge(name, about, value, CounterMetricFamily)
 
 
+class _OverIPv6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
 class MonitoringServer:
     """Serves /metrics and /health in its own threads until `close`."""
 
@@ -175,7 +183,8 @@ class MonitoringServer:
 
         Raises OSError if the port is in use.
         """
-        self._server = ThreadingHTTPServer((host, port), _handler(metrics, trouble))
+        kind = _OverIPv6 if ":" in host else ThreadingHTTPServer
+        self._server = kind((host, port), _handler(metrics, trouble))
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         threading.Thread(

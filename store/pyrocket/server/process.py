@@ -218,7 +218,7 @@ def _name_server_credentials(settings: Settings) -> Credentials:
     """
     for address in settings.nameserver:
         parse_address(address)
-    if settings.nameserver:
+    if settings.nameserver or settings.advertise:
         first = next(iter(settings.listen), "").removeprefix(PLAIN)
         # The port may be 0.
         check_advertised(settings.advertise or f"{first.rpartition(':')[0]}:1")

@@ -76,6 +76,13 @@ def test_a_broker_conf_of_rocketmq_is_read(write):
     assert "a size up to 4m" in rejected({}, {}, write("b.conf", "maxMessageSize=5000000"))
 
 
+@pytest.mark.parametrize(
+    "text", ["", ",", "127.0.0.1", ":8081", "plain://", "127.0.0.1:99999", "a:1,b:x", "unix:/x"]
+)
+def test_addresses_to_listen_at_have_a_host_and_a_port(text):
+    assert "--listen" in rejected({"listen": text}, {})
+
+
 KEYS = """
 brokerId brokerIP1 brokerIP2 brokerPermission haListenPort storePathRootDir
 storePathIndex storePathCommitLog storePathConsumeQueue storeCheckpoint abortFile

@@ -178,6 +178,14 @@ def test_a_request_over_the_size_limit_is_rejected(store):
         client.close()
 
 
+def test_limits_above_those_of_grpc_are_no_limits(store):
+    large = {"connection_idle": 60 * 86_400, "request_bytes": 3 << 30, "streams_per_client": 10**10}
+    with served(store, **large) as address:
+        client = client_of(address)
+        assert [one.name for one in client.call("Topics").value] == ["orders"]
+        client.close()
+
+
 def test_a_running_stream_completes_during_shutdown(store):
     store.append(Message(topic="orders", body=b"1"))
     wanted = [QueueRange(MessageQueue("orders", "broker-a", 0), 0, 1)]

@@ -1,9 +1,19 @@
-"""The metrics of consumer groups."""
+"""The metrics of topics and of consumer groups."""
 
 import threading
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+from prometheus_client import generate_latest
 from pyrocket import Message, Store
+from pyrocket.broker.broker import Broker
 from pyrocket.client import ConsumeResult, PushConsumer
+from pyrocket.server.call_server import DEFAULTS
+from pyrocket.server.incoming import CallLimits
+from pyrocket.server.monitoring import Metrics, MonitoringServer
 from support import broker_process
 from support.name_server import wait_until
 from support.rocketmq_stub import Stub, queue, resource
@@ -24,6 +34,35 @@ def receive_and_ack(stub, count, *, acks):
     for handle in filter(None, handles if acks else ()):
         entries = [{"receipt_handle": handle}]
         stub.call("AckMessage", group=GROUP, topic=TOPIC, entries=entries)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    store = Store.open(tmp_path / "s", create=True)
+    store.topics.create("t")
+    with closing(Broker(store)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def metrics(broker):
+    server = SimpleNamespace(limits=CallLimits(DEFAULTS))
+    return Metrics(broker, server, SimpleNamespace(count=0), "east")
+
+
+def test_a_topic_that_is_deleted_during_a_scrape_is_omitted(broker, metrics, monkeypatch):
+    topics = {"gone": None, **broker.source.topics()}
+    monkeypatch.setattr(broker.source, "topics", lambda: topics)
+    text = generate_latest(metrics.registry).decode()
+    assert 'topic="t"' in text
+    assert "gone" not in text
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
+def test_metrics_are_served_at_an_address_of_ipv6(metrics):
+    with closing(MonitoringServer("::1", 0, metrics, str)) as server:
+        reply = urllib.request.urlopen(f"http://[::1]:{server.port}/health")
+        assert reply.read() == b"ready\n"
 
 
 def values(found, name, label):

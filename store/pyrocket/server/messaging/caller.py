@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
+from pyrocket.base.arguments import MAX_PORT
 from pyrocket.errors import TopicNotFoundError
 from pyrocket.filters.message_filter import MessageFilter, check_expression
 from pyrocket.formats.record import STORE_HOST, Host
@@ -22,7 +23,6 @@ CLIENT_ID, NAMESPACE = "x-mq-client-id", "x-mq-namespace"
 MAX_GROUP_CHARACTERS = 120
 MAX_ID_BYTES = 255
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
-_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def parse_host(text: str) -> Host | None:
     address, _, port = text.rpartition(":")
     if text.count(":") > 1 and not text.startswith("["):
         address, port = text, ""
-    if not (port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+    if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
         address, port = text, ""
     try:
         return ip_address(address.strip("[]")).packed, int(port or 0)

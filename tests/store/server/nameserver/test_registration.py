@@ -140,6 +140,7 @@ def test_a_broker_registers_over_tls_with_its_credentials(make, tmp_path):
         (("-n", "h:1", "--advertise", "0.0.0.0:8081"), "ADVERTISE_UNSPECIFIED"),
         (("-n", "h:1", "--listen", "0.0.0.0:8081", "--insecure"), "ADVERTISE_UNSPECIFIED"),
         (("-n", "h:1", "--advertise", "host"), "ADDRESS_INVALID"),
+        (("--advertise", "host"), "ADDRESS_INVALID"),
         (("-n", "h:1", "--nameserver-ca", "missing.pem"), "BROKER_SETTING"),
     ],
 )
