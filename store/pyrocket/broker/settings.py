@@ -7,6 +7,7 @@ read as a broker.conf.
 """
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -27,6 +28,9 @@ from pyrocket.values.transactions import CheckPolicy
 CODE = "BROKER_SETTING"
 PLAIN = "plain://"
 ENVIRONMENT = "PYROCKET_BROKER_"
+
+_OF_SERVICE = re.compile(r"\w+_(SERVICE_(HOST|PORT\w*)=.*|PORT_\d+_\w+=.*|PORT=\w+://.*)")
+"""What Kubernetes adds to the environment of containers for a service, here `pyrocket-broker`."""
 
 
 @dataclass(frozen=True)
@@ -428,7 +432,8 @@ def load(
     values = {} if path is None else _from_file(rows, path)
     by_variable = {row.variable: row for row in rows.values()}
     for variable, text in environment.items():
-        if variable.startswith(ENVIRONMENT):
+        of_service = _OF_SERVICE.fullmatch(f"{variable}={text}")
+        if variable.startswith(ENVIRONMENT) and not of_service:
             row = _known(by_variable, variable, "the environment")
             values[row.name] = row.parse(text, variable)
     for name, text in flags.items():

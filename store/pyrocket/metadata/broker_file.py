@@ -1,7 +1,8 @@
 """`pyrocket/broker.json`: the process that serves the store, and the addresses that it listens on.
 
 The file exists while a broker runs, and after a broker was killed. Whether the broker still runs is
-determined by the lock on the store, which the kernel releases.
+determined by its process and by the lock on the store, which the kernel releases: another process
+may have the id by now, as always in containers.
 """
 
 import os
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
+from pyrocket.disk.lock import is_locked
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS
 
@@ -30,17 +32,19 @@ class BrokerFile:
     """The file of one store. Each call reads the file."""
 
     def __init__(self, layout: Layout) -> None:
-        self._path, self._scratch = layout.broker, layout.scratch
+        self._path, self._scratch, self._lock = layout.broker, layout.scratch, layout.lock
 
     def read(self) -> RunningBroker | None:
-        """Return the broker; None if there is none, or if its process no longer exists."""
+        """Return the broker; None if there is none, or if it no longer runs."""
         try:
             data = io.read_hint(self._path, io.SMALL_FILE_BYTES)
             content = None if data is None else decode_own(self._path, data)
             broker = None if content is None else RunningBroker(**content)
         except (OSError, *PARSE_ERRORS):
             return None
-        return broker if broker and _runs(broker.pid) else None
+        if broker is None or not _runs(broker.pid) or is_locked(self._lock) is False:
+            return None
+        return broker
 
     def write(self, broker: RunningBroker) -> None:
         """Record a broker that starts to serve the store."""

@@ -129,7 +129,8 @@ class Client:
         while True:
             channel = self.connection.channel
             try:
-                seconds = min(pauses.left, self.timeouts.connect)
+                # An address that does not answer leaves time for the ones after it.
+                seconds = min(pauses.left / self.connection.left, self.timeouts.connect)
                 # The first attempt does not wait, because a wait that ends has no reason.
                 waits = self._waits and failure is not None
                 channel = self.connection.greeted(seconds, waits=waits)

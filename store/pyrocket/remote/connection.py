@@ -94,6 +94,11 @@ class Connection:
         return self._addresses[self._at]
 
     @property
+    def left(self) -> int:
+        """The number of addresses from the one in use on."""
+        return len(self._addresses) - self._at
+
+    @property
     def place(self) -> str:
         """The name of the broker, if it is known, and the address in use."""
         return f"{self._name} at {self.address}".lstrip()

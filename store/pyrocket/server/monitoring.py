@@ -4,7 +4,9 @@ RocketMQ's metrics have RocketMQ's names; the names of other metrics begin with 
 Source: `BrokerMetricsConstant`, `DefaultStoreMetricsConstant`. Needs prometheus-client.
 """
 
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -40,6 +42,7 @@ _OF_REPLICAS = (
     ("pyrocket_replica_lag_seconds", "Age of the oldest message that a replica does not have."),
 )
 _TYPE = "broker"
+_log = logging.getLogger(__name__)
 _REQUEST_S = 10
 """Timeout of a connection whose client does not complete its request or read the reply."""
 
@@ -171,8 +174,16 @@ class Metrics:
         return self._gauge(name, about, value, CounterMetricFamily)
 
 
-class _OverIPv6(ThreadingHTTPServer):
-    address_family = socket.AF_INET6
+class _HttpServer(ThreadingHTTPServer):
+    """Logs the errors of requests, except that a client has gone."""
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            _log.exception("a request of %s failed", client_address)
 
 
 class MonitoringServer:
@@ -183,9 +194,7 @@ class MonitoringServer:
 
         Raises OSError if the port is in use.
         """
-        kind = _OverIPv6 if ":" in host else ThreadingHTTPServer
-        self._server = kind((host, port), _handler(metrics, trouble))
-        self._server.daemon_threads = True
+        self._server = _HttpServer(host, port, _handler(metrics, trouble))
         self.port = int(self._server.server_address[1])
         threading.Thread(
             target=self._server.serve_forever, name="pyrocket-metrics", daemon=True
@@ -202,9 +211,10 @@ def _handler(metrics: Metrics, trouble: Callable[[], str]) -> type[BaseHTTPReque
         timeout = _REQUEST_S
 
         def do_GET(self) -> None:
-            if self.path == "/metrics":
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
                 self._reply(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
-            elif self.path == "/health":
+            elif path == "/health":
                 reason = trouble_or_error(trouble)
                 text = reason or f"ready{metrics.notice}"
                 self._reply(503 if reason else 200, f"{text}\n".encode())

@@ -130,6 +130,21 @@ def test_an_unknown_setting_is_rejected_with_the_nearest_name(write):
     assert "cannot be read" in rejected({}, {}, "missing.toml")
 
 
+def test_variables_of_a_service_of_kubernetes_are_ignored():
+    of_service = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "8081",
+        "SERVICE_PORT_GRPC": "8081",
+        "PORT": "tcp://10.0.0.1:8081",
+        "PORT_8081_TCP": "tcp://10.0.0.1:8081",
+        "PORT_8081_TCP_ADDR": "10.0.0.1",
+        "METRICS_SERVICE_HOST": "10.0.0.2",
+    }
+    variables = {f"PYROCKET_BROKER_{name}": value for name, value in of_service.items()}
+    assert load({}, {**variables, "PYROCKET_BROKER_DRAIN": "1m"}) == Settings(drain=60)
+    assert "PYROCKET_BROKER_PORT" in rejected({}, {"PYROCKET_BROKER_PORT": "8081"})
+
+
 @pytest.mark.parametrize(
     "name", [name for name, row in table().items() if row.kind not in (TEXT, LIST)]
 )

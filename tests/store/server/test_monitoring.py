@@ -1,6 +1,9 @@
 """The metrics of topics and of consumer groups."""
 
+import socket
+import struct
 import threading
+import time
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -63,6 +66,30 @@ def test_metrics_are_served_at_an_address_of_ipv6(metrics):
     with closing(MonitoringServer("::1", 0, metrics, str)) as server:
         reply = urllib.request.urlopen(f"http://[::1]:{server.port}/health")
         assert reply.read() == b"ready\n"
+
+
+def test_a_client_that_has_gone_writes_nothing_to_standard_error(metrics, capfd, caplog):
+    with closing(MonitoringServer("127.0.0.1", 0, metrics, str)) as server:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                reset = struct.pack("ii", 1, 0)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        address = f"http://127.0.0.1:{server.port}/metrics?all=1"
+        wait_until(lambda: urllib.request.urlopen(address).status == 200)
+        time.sleep(0.2)
+    assert (capfd.readouterr().err, caplog.records) == ("", [])
+
+
+def test_an_error_of_a_scrape_is_logged(broker, metrics, monkeypatch, capfd, caplog):
+    monkeypatch.setattr(broker, "lags", lambda: 1 // 0)
+    with (
+        closing(MonitoringServer("127.0.0.1", 0, metrics, str)) as server,
+        pytest.raises(OSError, match="without response"),
+    ):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics")
+    assert capfd.readouterr().err == ""
+    assert "ZeroDivisionError" in caplog.text
 
 
 def values(found, name, label):

@@ -1,6 +1,7 @@
 """`pyrocket broker`: startup, shutdown, and rejected settings."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from pyrocket import Message, RemoteSink, Retention, Store
 from pyrocket.broker.broker import running_state
 from pyrocket.broker.settings import Settings
+from pyrocket.disk.layout import Layout
 from pyrocket.errors import NotAuthenticatedError, StoreFailedError, StoreLockedError
+from pyrocket.metadata.broker_file import BrokerFile, RunningBroker
 from pyrocket.remote.client import Client
 from pyrocket.remote.connection import Connection
 from pyrocket.server import monitoring
@@ -194,6 +197,12 @@ def get(address, path):
             return reply.status, reply.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_the_process_id_of_a_killed_broker_may_be_that_of_another_process(tmp_path):
+    Store.open(tmp_path, create=True).close()
+    BrokerFile(Layout(tmp_path)).write(RunningBroker(os.getpid(), ["127.0.0.1:1"]))
+    assert run("broker", "status", tmp_path).exit_code == 1
 
 
 def test_a_broker_has_status_metrics_health_and_json_logs(tmp_path):

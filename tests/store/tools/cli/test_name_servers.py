@@ -1,5 +1,6 @@
 """Commands and notebook tables with the address of a name server."""
 
+import socket
 from contextlib import ExitStack
 
 import pytest
@@ -58,6 +59,13 @@ def refusal(code, *arguments):
 def lags(address, *arguments):
     found = document("group", "lag", *arguments, "--endpoint", address)["lag"]
     return [(one["group"], one["brokerName"], one["queueId"], one["lag"]) for one in found]
+
+
+def test_a_name_server_that_does_not_answer_leaves_time_for_the_next_one(address):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{address}"
+        rows = document("broker", "list", "--endpoint", servers)["brokers"]
+    assert [row["brokerName"] for row in rows] == NAMES
 
 
 def test_the_lag_of_groups_covers_all_brokers(address):
