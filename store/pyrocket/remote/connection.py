@@ -21,6 +21,7 @@ from pyrocket.wire.messages import value_of
 from pyrocket.wire.tls_errors import date_remedy
 
 _CLOCK_DIFFERENCE_S = 5
+_DISTRUSTED = "CERTIFICATE_VERIFY_FAILED", "Hostname Verification", "not in peer certificate"
 _UNANSWERED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 _log = logging.getLogger(__name__)
 
@@ -208,8 +209,10 @@ def check_protocol(hello: Hello, address: str) -> None:
 
 
 def is_distrusted(error: Any) -> bool:
-    """Whether a connection failed because the broker's certificate is not trusted."""
-    return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
+    """Whether a connection failed because the broker's certificate is not trusted, or has another
+    name.
+    """
+    return any(text in (error.details() or "") for text in _DISTRUSTED)
 
 
 def is_silent(error: Any) -> bool:
@@ -235,7 +238,7 @@ def unreachable(
     if is_distrusted(error):
         remedy = dates or (
             "Set `endpoint.ca` to the CA certificate of the broker, and use the host name in its"
-            " certificate"
+            " certificate, or set `endpoint.serverName` to that name"
         )
     else:
         remedy = (

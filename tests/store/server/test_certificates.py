@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 from pyrocket import Store
@@ -9,7 +10,7 @@ from pyrocket.base.clock import system_clock
 from pyrocket.base.credentials import Credentials
 from pyrocket.errors import TransportError
 from pyrocket.remote.broker import RemoteBroker
-from pyrocket.remote.client import Client
+from pyrocket.remote.client import Client, Timeouts
 from pyrocket.remote.connection import Connection
 from pyrocket.remote.lookup import RouteLookup
 from pyrocket.server.tls import Certificate
@@ -106,6 +107,19 @@ def test_a_certificate_must_have_the_name_that_the_client_was_given(tmp_path, ca
         for name in ("", "other.example"):
             with pytest.raises(TransportError):
                 call(address, Credentials(**trust, server_name=name))
+
+
+def test_a_certificate_with_another_name_is_reported_at_once(tmp_path):
+    pem, _ = write_certificate(tmp_path, host="broker.example")
+    one = Certificate(str(pem), str(pem.with_suffix(".key")))
+    times = Timeouts(total=60, first=60)
+    with served(Store.open(tmp_path / "store", create=True), certificate=one) as address:
+        trust = Credentials(tls=True, ca=pem.read_bytes())
+        began = time.monotonic()
+        with pytest.raises(TransportError) as caught:
+            Client(Connection(address, trust), times).call("Topics")
+    assert time.monotonic() - began < 30
+    assert "`endpoint.serverName`" in caught.value.remedy
 
 
 def one_day(one):
