@@ -247,7 +247,10 @@ class Settings:
         "fileReservedTime",
     )  # fmt: skip
     clean_time: tuple[int, ...] = _setting(
-        (4,), HOURS_OF_DAY, "Hours of the day at which expired files are deleted.", "deleteWhen"
+        (4,),
+        HOURS_OF_DAY,
+        "With `retention_hours`: hours of the day at which expired files are deleted.",
+        "deleteWhen",
     )
     max_message_bytes: int = _setting(
         MAX_BODY_BYTES, MESSAGE_SIZE, "Maximum size of a message body.", "maxMessageSize"
