@@ -269,6 +269,16 @@ def test_messages_around_an_invalid_size_and_before_a_torn_end_are_read(path):
     assert [each.body for each in cut_messages(kept)] == [numbered(3)[0], numbered(3)[2]]
 
 
+def test_groups_do_not_skip_messages_that_are_stored_after_a_repair_truncated_the_log(path):
+    with Store.open(path, config=SMALL) as store:
+        store.groups.commit("g", "t", {0: DURABLE})
+    damage(path, 10)
+    repair(path, cut=True)
+    with Store.open(path, config=SMALL) as store:
+        store.append_batch(batch(numbered(DURABLE), 0), topic="t")
+        assert store.groups.committed("g", "t") == {0: 10}
+
+
 def test_a_repair_that_truncates_reports_and_saves_complete_messages(path):
     damage(path, 10, 20)
     reboot(path)

@@ -27,6 +27,7 @@ from pyrocket.log.record_walk import walk_all
 from pyrocket.log.salvage import keep_cut, written_after
 from pyrocket.metadata.delay_levels import used_entries
 from pyrocket.metadata.epochs import Epochs
+from pyrocket.metadata.groups import GroupOffsets
 from pyrocket.metadata.identity import SealedLog, identify
 from pyrocket.metadata.topics import Topics
 from pyrocket.tools.repair.placeholders import DamagedLog
@@ -168,9 +169,12 @@ class Steps:
         before = {
             key: self._queues.get(*key).max_offset(WHOLE_LOG) for key in self._queues.on_disk()
         }
-        ends = {key: self._queues.get(*key).cut(end) for key in self._queues.on_disk()}
+        ends = {
+            key: self._queues.get(*key).cut(end) or self._topics.ended_at(*key) for key in before
+        }
         if any(end < before[key] for key, end in ends.items()):
             Epochs(self._layout).begin(ends)
+            GroupOffsets(self._layout).truncate(ends)
 
     def _rebuild_queues(self, names: list[str]) -> None:
         keys = {(name.split("/")[0], int(name.split("/")[1])) for name in names}
