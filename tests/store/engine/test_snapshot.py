@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from golden.java import CLEAN, GOLDEN, check_test_topic, listing
@@ -154,6 +155,19 @@ def test_offsets_of_a_streaming_checkpoint_beyond_the_end_of_the_copy_are_detect
     with Store.open(target, read_only=True) as copy:
         assert copy.history.epoch == source.history.epoch + 1
         assert copy.history.cut_since(source.history.epoch, "t", 0) == end
+
+
+def test_keys_of_one_message_may_continue_after_the_last_index_file(path, target, open_store):
+    """A file has 79 items, two for each message."""
+    with open_store() as store:
+        store.append_batch(batch(numbered(50), keys=[str(n) for n in range(50)]), topic="t")
+    with open_store() as store:
+        store.snapshot(target)
+    assert not verify(target).findings
+    max((path / "index").iterdir()).unlink()
+    with open_store(config=replace(SMALL, key_index=False)) as store:
+        store.append(message())
+    assert set(verify(path).counts) == {"KEY_INDEX_BEHIND"}
 
 
 def test_only_full_index_files_are_copied(path, target, clock):

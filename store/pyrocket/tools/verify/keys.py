@@ -190,7 +190,8 @@ class KeyCheck:
     def _compare(self, run: RecordFields, expected: Pairs, found: Pairs, files: Ints) -> None:
         """Count missing and wrong items per file number."""
         missing = expected[~np.isin(expected, found)]
-        if not self._complete:
+        if not self._complete or self._lag is not Severity.WARNING:
+            # The keys of the last record may continue in the next file.
             missing = missing[missing["offset"] < self._end]
         self._missing.update(np.searchsorted(self._ends, missing["offset"]).tolist())
         wrong = ~np.isin(found, expected)
