@@ -36,6 +36,7 @@
     192   append_ns     duration of the last exclusive section that appended, per batch
     193   syncing       log offset up to which the last fsync to begin makes the log durable
     194   wanted        number of appends that the next fsync waits for; 0 for none
+    195   changing      1 while topics are being created, changed or deleted
     200   rest_sum      checksum of the fields saved by a clean shutdown; 0 from the next append on
     511   written_by    format and release of the validating process: 4 numbers of 16 bits
 
@@ -74,7 +75,7 @@ _INTENT_END, _INTENT_COUNT, _INTENT = 33, 34, 35
 MAX_MOVES = 16
 MAX_DELAY_LEVELS = 64
 _LEVELS = 127
-APPEND_NS, SYNCING, WANTED = range(192, 195)
+APPEND_NS, SYNCING, WANTED, CHANGING = range(192, 196)
 _OF_FLUSHES = APPENDS, FLUSHED_APPENDS, GROUP, SYNC_NS, APPEND_NS, SYNCING, WANTED
 REST_SUM, _SUMMED = 200, 1 << 32
 _WRITTEN_BY = 511

@@ -16,7 +16,7 @@ from pyrocket.engine.writer import Writer
 from pyrocket.errors import StoreReadOnlyError
 from pyrocket.metadata.identity import Identity, load_identity, warn_of_differences
 from pyrocket.metadata.role import RoleFile
-from pyrocket.metadata.topics import Topics
+from pyrocket.metadata.topics import Topics, check_settings, lacking_topics
 from pyrocket.values.admin import TopicConfig
 
 T = TypeVar("T")
@@ -104,15 +104,20 @@ class Engine:
 
     def create_topics(self, wanted: Sequence[TopicConfig]) -> list[TopicConfig]:
         """Create the missing topics and return all. Requires the write lock."""
-        made, there = self.topics.create(wanted)
-        if len(there) < len({topic.name for topic in wanted}):
-            self.writer_in_hook.structure_changed()
-        return made
+        for topic in wanted:
+            check_settings(topic)
+        known = self.topics.all()
+        if missing := [topic for topic in wanted if topic.name not in known]:
+            with self.writer_in_hook.changing_topics():
+                self.topics.restore(missing)
+            known = self.topics.all()
+        return [known[topic.name] for topic in wanted]
 
     def ensure_topics(self, queues: Mapping[str, int]) -> None:
         """Create topics or add queues up to the given numbers. Requires the write lock."""
-        if self.topics.ensure(queues):
-            self.writer_in_hook.structure_changed()
+        if lacking_topics(queues, self.topics.all()):
+            with self.writer_in_hook.changing_topics():
+                self.topics.ensure(queues)
 
     def close(self, *, clean: bool) -> None:
         """Close the files; with `clean`, the last writer to close shuts the store down cleanly."""

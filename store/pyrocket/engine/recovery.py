@@ -83,13 +83,15 @@ are indexed again, and cursors skip messages that have been delivered.
         test_messages_delivered_since_the_checkpoint_are_not_delivered_again
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
+    CHANGING,
     CHECKPOINT_TIME,
     DISPATCHED,
     FAILED,
@@ -139,6 +141,17 @@ class StoreParts:
     def structure_changed(self) -> None:
         """Notify every reader that topics or files were created or deleted."""
         self.page[STRUCTURE] = self.page[STRUCTURE] + 1
+        self.page[CHANGING] = 0
+
+    @contextmanager
+    def changing_topics(self) -> Iterator[None]:
+        """Notify every reader and writer at the end of a change; requires the write lock.
+
+        If the change fails or the process is killed, the next one that takes the lock does.
+        """
+        self.page[CHANGING] = 1
+        yield
+        self.structure_changed()
 
 
 def recover_alone(store: StoreParts, now_ms: int) -> None:

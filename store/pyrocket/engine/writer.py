@@ -14,7 +14,14 @@ from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import WriteLock
 from pyrocket.disk.os_errors import translating_os_errors
-from pyrocket.disk.shared_state import APPEND_NS, FAILED, PUBLISHED, STORE_TIME, STRUCTURE
+from pyrocket.disk.shared_state import (
+    APPEND_NS,
+    CHANGING,
+    FAILED,
+    PUBLISHED,
+    STORE_TIME,
+    STRUCTURE,
+)
 from pyrocket.engine.appender import Appender, Preface, Streamed
 from pyrocket.engine.checkpointer import Checkpointer
 from pyrocket.engine.cleaner import Cleaner
@@ -84,11 +91,10 @@ class Writer:
             else:
                 self._log.check_whole(self.page[PUBLISHED])
                 self._keys.files.attach()
-            seals = None if self._follows else self.identity.config.property_crc
-            if SealedLog(layout).settle(self.page[PUBLISHED], seals):
-                self.structure_changed()
-            self._structure = self.page[STRUCTURE]
             self._session.exclude_others(config.exclusive)
+            seals = None if self._follows else self.identity.config.property_crc
+            SealedLog(layout).settle(self.page[PUBLISHED], seals, self.structure_changed)
+            self._structure = self.page[STRUCTURE]
 
     def _wire(self, topics: Topics) -> None:
         config, layout = self.identity.config, self._layout
@@ -108,6 +114,8 @@ class Writer:
             hooks=self._recovery_hooks,
             follows=self._follows,
         )
+        self.structure_changed = self._parts.structure_changed
+        self.changing_topics = self._parts.changing_topics
         self._appender = Appender(self._parts, self._clock, property_crc=bool(config.property_crc))
         self._checkpointer = Checkpointer(self._parts, self._clock)
         self._flusher = Flusher(
@@ -178,6 +186,8 @@ class Writer:
             with self._write_lock.hold(timeout_ms):
                 self._session.check_directory()
                 self._session.sign()
+                if self.page[CHANGING]:
+                    self.structure_changed()
                 if self.page[STRUCTURE] != self._structure:
                     self._structure = self.page[STRUCTURE]
                     self._queues.close()
@@ -258,10 +268,6 @@ class Writer:
     def structure(self) -> int:
         """Version of the set of topics and files; changes when one is created or deleted."""
         return self.page[STRUCTURE]
-
-    def structure_changed(self) -> None:
-        """Notify all processes that topics or files were created or deleted."""
-        self._parts.structure_changed()
 
     def flush(self) -> None:
         """Flush all records published before the call; see `Flusher.flush`."""

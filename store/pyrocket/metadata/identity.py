@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -245,11 +246,12 @@ class SealedLog:
                 return sealed
         return NOT_SEALED
 
-    def settle(self, log_end: int, sealing: bool | None) -> bool:
+    def settle(self, log_end: int, sealing: bool | None, before_change: Callable[[], None]) -> None:
         """Save durably whether records at `log_end` or later have checksums; None means no.
 
-        Returns whether `store.json` was changed. The caller must hold the write lock, and the log
-        must end at `log_end`.
+        `before_change` is called if `store.json` changes: even if this process is killed, all other
+        writers have to see the new setting. The caller must hold the write lock, and the log must
+        end at `log_end`.
         """
         known = json.loads(read_or_none(self._layout.identity) or b"{}")
         ranges = self().at(log_end, sealing=bool(sealing)).ranges
@@ -257,7 +259,8 @@ class SealedLog:
         lock = _lock_time(self._layout)
         before = known.get(_PROPERTY_CRC), known.get(_SEALED, []), known.get(_SEALED_LOCK, lock)
         if before == (sealing, saved, lock):
-            return False
+            return
+        before_change()
         content = {
             **known,
             "version": VERSIONS[self._layout.identity.name],
@@ -267,7 +270,6 @@ class SealedLog:
             _SEALED_LOCK: lock,
         }
         _save(self._layout, content)
-        return True
 
 
 def _end(end: int | None) -> int:

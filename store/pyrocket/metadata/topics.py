@@ -196,59 +196,32 @@ class Topics:
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         """Add or change a topic, durably. A new topic gets an id."""
-        _check_settings(topic)
-        return self.restore([topic])[0]
+        check_settings(topic)
+        self.restore([topic])
+        return self.get(topic.name)
 
-    def create(self, topics: Sequence[TopicConfig]) -> tuple[list[TopicConfig], set[str]]:
-        """Add the topics that do not exist, durably and all at once.
-
-        Returns the current settings of all given topics, in order, and the names of topics that
-        already existed.
-        """
-        for topic in topics:
-            _check_settings(topic)
-        return self._put(topics, change=False)
-
-    def ensure(self, queues: Mapping[str, int]) -> bool:
+    def ensure(self, queues: Mapping[str, int]) -> None:
         """Create or enlarge topics, durably, so that each has at least the given number of queues.
 
-        Returns whether a topic was changed. Raises TopicNameError, and InvalidInputError for an
-        invalid number.
+        Raises TopicNameError, and InvalidInputError for an invalid number.
         """
         lacking = lacking_topics(queues, self.all())
         for topic in lacking:
             _check_characters(topic.name, _SYSTEM_NAME)
-            _check_settings(topic)
+            check_settings(topic)
         if lacking:
-            self._put(lacking, change=True)
-        return bool(lacking)
+            self.restore(lacking)
 
-    def restore(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
+    def restore(self, topics: Sequence[TopicConfig]) -> None:
         """Add or change topics, durably and all at once. New topics get ids.
 
         A table that cannot be parsed is replaced by its backup with these topics added.
         """
-        return self._put(topics, change=True)[0]
-
-    def _put(
-        self, topics: Sequence[TopicConfig], *, change: bool
-    ) -> tuple[list[TopicConfig], set[str]]:
-        own, there = self._own().copy(), set[str]()
-        after: dict[str, Entry] = {}
+        own, wanted = self._own().copy(), {topic.name: entry_of(topic) for topic in topics}
 
         def put_entries(content: Content) -> bool:
             table = content.setdefault(_TABLE, {})
             lost = self._lost(own, table)
-            here = {topic.name: table[topic.name] for topic in topics if topic.name in table}
-            after.update({name: _entry_of(name, entry) for name, entry in here.items()})
-            after.update({topic.name: lost[topic.name] for topic in topics if topic.name in lost})
-            there.update(after)
-            wanted = {
-                topic.name: entry_of(topic) for topic in topics if change or topic.name not in there
-            }
-            after.update(wanted)
-            if not wanted:
-                return False
             self._remember(own, wanted, content)
             for name, entry in {**lost, **wanted}.items():
                 fields = {**_DEFAULTS, **table.get(name, {}), **_to_json(name, entry)}
@@ -256,10 +229,6 @@ class Topics:
             return True
 
         self.table.change(put_entries, changed_at=self._clock())
-        return [
-            TopicConfig(topic.name, *after[topic.name], own.ids.get(topic.name, ""))
-            for topic in topics
-        ], there
 
     def _remember(self, own: "_Own", wanted: Mapping[str, Entry], content: Content) -> None:
         """Save ids and entries of topics in pyrocket's file, durably, before RocketMQ's table."""
@@ -365,7 +334,7 @@ def _own_of(content: Content) -> _Own:
     )
 
 
-def _check_settings(topic: TopicConfig) -> None:
+def check_settings(topic: TopicConfig) -> None:
     """Raise InvalidInputError (QUEUE_COUNT, TOPIC_PERMISSION) for invalid settings."""
     for queues in (topic.read_queues, topic.write_queues):
         if not is_whole(queues, 1, MAX_QUEUES):

@@ -1,14 +1,17 @@
 """In a store with checksums of whole records, each record in the log has one."""
 
+import itertools
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from pyrocket import Message, Store, StoreConfig
-from pyrocket.errors import OptionError, StoreDamagedError
+from pyrocket.errors import OptionError, StoreDamagedError, StoreLockedError
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
 from pyrocket.tools.verify.verify import verify
+from support.dying import DeathError, DyingAt
 from support.halves import COMMIT, MINUTE, SECOND, UNKNOWN, Listener, log_records, producer, rounds
 from support.sinks import publish
 from support.stores import (
@@ -101,6 +104,30 @@ def test_the_last_explicit_setting_applies_whenever_the_store_is_opened_later(
         with open_store(config=replace(CONFIG, property_crc=given)) as one:
             one.append(message())
         assert is_sealed(log_records(path)[-1]) == expected
+
+
+def test_writers_obey_a_setting_whose_writer_died_while_it_was_saved(open_store, path):
+    without = replace(CONFIG, property_crc=False)
+    with open_store(config=without) as store:
+        store.append(message(b"first"))
+        for step in itertools.count():
+            with pytest.MonkeyPatch.context() as patch, suppress(DeathError):
+                DyingAt(patch, step, half=False)
+                open_store(config=CONFIG)
+                break
+            store.append(message(b"%d" % step))
+            open_store(config=without).close()
+        assert step > 2
+        assert bodies(store)[0] == [b"first", *(b"%d" % number for number in range(step))]
+        assert verify(path).ok
+
+
+def test_a_writer_that_is_refused_changes_no_setting(open_store, path):
+    with open_store(config=replace(CONFIG, property_crc=False)) as store:
+        with pytest.raises(StoreLockedError):
+            open_store(config=replace(CONFIG, exclusive=True))
+        store.append(message())
+    assert not is_sealed(log_records(path)[0])
 
 
 def test_a_new_store_has_no_checksums_by_default(path):

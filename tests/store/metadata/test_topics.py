@@ -1,13 +1,15 @@
 """Topics are created, changed, deleted and recreated."""
 
+import itertools
 import re
 from dataclasses import replace
 
 import pytest
 from pyrocket import PyrocketError, Store, TopicConfig
 from pyrocket.disk import io
-from pyrocket.errors import InvalidInputError, TopicNameError, TopicNotFoundError
+from pyrocket.errors import InvalidInputError, MessageError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
+from support.dying import DeathError, DyingAt
 from support.stores import SMALL, batch, bodies, message, numbered, reboot
 
 CONSUMER_OFFSETS = """{
@@ -351,3 +353,42 @@ def test_the_permissions_are_the_bits_of_rocketmq(store):
         assert store.topics.create(f"t{perm}", perm=perm).perm == perm
     with pytest.raises(InvalidInputError):
         store.topics.create("t8", perm=8)
+
+
+CHANGES = {
+    "create": lambda topics: topics.create("new"),
+    "shrink": lambda topics: topics.update("t", read_queues=1, write_queues=1),
+    "delete": lambda topics: topics.delete("t"),
+}
+
+
+def dies_in(change, step):
+    """Simulate the death of the process at a disk operation; False if there are fewer."""
+    with pytest.MonkeyPatch.context() as patch:
+        DyingAt(patch, step, half=False)
+        try:
+            change()
+        except DeathError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_writers_see_a_change_of_topics_whose_writer_died(tmp_path, change):
+    config = replace(SMALL, auto_create_topics=False)
+    for step in itertools.count():
+        with Store.open(tmp_path / str(step), create=True, config=config) as store:
+            store.topics.create("t", read_queues=4, write_queues=4)
+            store.append(message(queue_id=3))
+            with Store.open(store.path, config=config) as other:
+                died = dies_in(lambda topics=other.topics: change(topics), step)
+            for topic, queue_id in ("t", 0), ("t", 3), ("new", 0):
+                known = store.topics.all().get(topic)
+                if known and queue_id < known.write_queues:
+                    store.append(message(topic=topic, queue_id=queue_id))
+                else:
+                    with pytest.raises((TopicNotFoundError, MessageError)):
+                        store.append(message(topic=topic, queue_id=queue_id))
+        if not died:
+            break
+    assert step > 5

@@ -103,9 +103,8 @@ class TopicAdmin:
         given: Any = {field: value for field, value in settings.items() if value is not None}
         with self._engine.writer.exclusive():
             changed = replace(self._topics.get(name), **given)
-            saved = self._topics.put(changed)
-            self._engine.writer.structure_changed()
-        return saved
+            with self._engine.writer.changing_topics():
+                return self._topics.put(changed)
 
     def message_type(self, name: str) -> str:
         """Return the type of a topic's messages, such as FIFO; empty if it accepts all types."""
@@ -141,9 +140,9 @@ class TopicAdmin:
             self._topics.save_ends({name: ends})
             GroupOffsets(self._layout).drop(topic=name)
             self._engine.writer.structure_changed()
-            self._remove_queues(name)
-            self._topics.remove(name)
-            self._engine.writer.structure_changed()
+            with self._engine.writer.changing_topics():
+                self._remove_queues(name)
+                self._topics.remove(name)
 
     def _queue_ids(self, topic: TopicConfig) -> list[int]:
         """Return the ids of the topic's queues, and of former queues that are still on disk."""
