@@ -164,12 +164,13 @@ def recover_alone(store: StoreParts, now_ms: int) -> None:
     saved, checkpoint = QueueEnds(layout).read(), read_checkpoint(layout)
     clean = not layout.abort.exists() and not page[FAILED]
     try:
+        ranges = saved.ranges(log.first_offset()) if saved else {}
         evidence = Evidence(
             clean=clean,
             checkpoint=checkpoint,
             durable_end=QueueEnds(layout).durable_end(),
-            topics=store.topics.all(),
-            ranges=saved.ranges(log.first_offset()) if saved else {},
+            topics={*store.topics.all(), *(topic for topic, _ in ranges)},
+            ranges=ranges,
         )
         recovered = recover(
             *(log, store.dispatcher, page, evidence),

@@ -4,9 +4,12 @@ import os
 import shutil
 
 import pytest
-from pyrocket import Store
+from pyrocket import QueueOffsets, Store
 from pyrocket.disk.layout import Layout
 from pyrocket.errors import StoreDamagedError
+from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.tools.verify.verify import verify
+from support.sinks import publish
 from support.stores import (
     SMALL,
     batch,
@@ -16,6 +19,7 @@ from support.stores import (
     numbered,
     overwrite,
     queue_files,
+    reboot,
 )
 
 
@@ -34,6 +38,23 @@ def test_a_lost_queue_is_rebuilt_before_its_offsets_are_reassigned(trusted, reco
     if abort:
         Layout(trusted).abort.touch()
     check_rebuilt(trusted, recoveries)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lost_queue_of_a_system_topic_is_rebuilt_completely(open_store, path, clock, clean):
+    """The topic is not in the table. Recovery reads only the last files of the log."""
+    store = open_store()
+    for number in range(8):
+        publish(store, number, numbered(40))
+        clock.now += 5000
+        store.flush()
+    store.close(clean=clean)
+    shutil.rmtree(path / "consumequeue" / SINK_TOPIC)
+    if not clean:
+        reboot(path)
+    with open_store() as store:
+        assert store.queue_range(SINK_TOPIC, 0) == QueueOffsets(0, 8)
+    assert verify(path).ok
 
 
 def test_a_queue_that_lost_its_last_file_is_rebuilt(trusted, recoveries):

@@ -77,7 +77,7 @@ class Evidence:
         clean: Whether the last shutdown was clean.
         checkpoint: Records up to its time were durable.
         durable_end: Records before this log offset were durable.
-        topics: The existing topics.
+        topics: The existing topics, and those of `ranges`, such as system topics.
         ranges: By queue, the offsets that its files are known to have covered.
     """
 
