@@ -33,6 +33,7 @@ from pathlib import Path
 from pyrocket.base.arguments import check_amount, format_size
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention, StoreConfig
+from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage
 from pyrocket.engine.disk_room import DiskRoom
@@ -268,21 +269,21 @@ class Cleaner:
         Files with records that a service still needs and cannot re-append are kept.
         """
         removals, kept = hold_back(removals, *self._hooks().held_from())
+        log_start = self._log.first_offset()
         if removals:
+            log_start = max(log_start, removals[-1].file.start + self._log.file_bytes)
             for hook in self._hooks().before_removal:
-                hook(removals[-1].file.start + self._log.file_bytes)
+                hook(log_start)
             # The last messages of a queue must survive a power loss: otherwise its offsets would be
             # assigned again.
             self._flush()
-            self._save_ends(removals[-1].file.start + self._log.file_bytes)
+        expired = self._expired_files(log_start)
         for removal in removals:
             self._log.run.remove(removal.file.start)
             self._structure_changed()
-        log_start = self._log.first_offset()
-        queue_files = sum(
-            self._queues.get(*key).remove_below(log_start) for key in self._queues.on_disk()
-        )
-        index_files = self._remove_index_files(log_start)
+        for run, start in expired:
+            run.remove(start)
+        queue_files, index_files = len(expired), self._remove_index_files(log_start)
         if queue_files or index_files:
             self._structure_changed()
         return CleanReport(removals, queue_files, index_files, log_start=log_start, kept=kept)
@@ -311,16 +312,22 @@ class Cleaner:
         self._next_look_ms = now + INTERVAL_MS
         return True
 
-    def _save_ends(self, log_start: int) -> None:
-        """Save the ends of the queues that lose their last message."""
+    def _expired_files(self, log_start: int) -> list[tuple[FileQueue, int]]:
+        """Return the queue files to delete; save the ends of queues that lose their last message.
+
+        Opens each queue once, because there may be tens of thousands.
+        """
         ends: dict[str, dict[int, int]] = {}
+        expired: list[tuple[FileQueue, int]] = []
         for topic, queue_id in self._queues.on_disk():
             queue = self._queues.get(topic, queue_id)
+            expired += [(queue.run, start) for start in queue.files_below(log_start)]
             end = queue.max_offset(WHOLE_LOG)
             last = queue.entries(max(end - 1, 0), end)
             if len(last) and last["physical_offset"][0] < log_start:
                 ends.setdefault(topic, {})[queue_id] = end
         self._topics.save_ends(ends)
+        return expired
 
 
 def preview(

@@ -2,17 +2,28 @@
 
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 from pyrocket import Retention, Store
 from pyrocket.disk import io
-from pyrocket.engine.cleaner import local_hour
+from pyrocket.engine.cleaner import local_hour, plan_by_hand
+from pyrocket.engine.cleaner import log_files as oldest_first
 from pyrocket.errors import StoreUnavailableError
 from support.inner import inner
 from support.name_server import wait_until
 from support.sinks import numbered, publish, stage, staged_files
-from support.stores import SMALL, bodies, log_files, message, scan, set_disk_usage
+from support.stores import (
+    SMALL,
+    batch,
+    bodies,
+    log_files,
+    message,
+    scan,
+    set_disk_usage,
+)
+from support.stores import numbered as bodies_of
 
 WEEK_MS = 7 * 24 * 3_600_000
 
@@ -207,3 +218,22 @@ def test_leftovers_that_cannot_be_deleted_do_not_fail_an_append(
         (path / "pyrocket" / "staging" / "cleaned").unlink()
     left_over.clean(hours=1000)
     assert staged_files(path) == []
+
+
+def test_a_cleaning_opens_each_queue_once(path, clock, monkeypatch):
+    """More queues than may be open at a time: 64. The write lock is held meanwhile."""
+    opened, open_file, queues = Counter(), io.open_file, 100
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.topics.create("t", read_queues=queues, write_queues=queues)
+        for _ in range(3):
+            store.append_batch(batch(bodies_of(queues), list(range(queues))), topic="t")
+        store.flush()
+        writer = inner(store).writer
+        plan = plan_by_hand(oldest_first(writer.files.log), 0, hours=None, total_bytes=8192)
+        monkeypatch.setattr(
+            io, "open_file", lambda *file: opened.update([str(file[0])]) or open_file(*file)
+        )
+        with writer.exclusive():
+            writer.cleaner.remove(plan)
+        assert len(log_files(path)) == 2
+        assert {count for name, count in opened.items() if "/consumequeue/" in name} == {1}

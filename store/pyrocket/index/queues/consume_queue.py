@@ -134,13 +134,6 @@ class ConsumeQueue:
         starts = self.run.starts()
         return starts[0] // ENTRY_BYTES if starts else maximum
 
-    def remove_below(self, log_start: int) -> int:
-        """Delete the files returned by `files_below`; return their number."""
-        expired = self.files_below(log_start)
-        for start in expired:
-            self.run.remove(start)
-        return len(expired)
-
     def files_below(self, log_start: int, *, grows: bool = False) -> list[int]:
         """Return the files whose records all precede `log_start`.
 
