@@ -313,10 +313,7 @@ class Cleaner:
         return True
 
     def _expired_files(self, log_start: int) -> list[tuple[FileQueue, int]]:
-        """Return the queue files to delete; save the ends of queues that lose their last message.
-
-        Opens each queue once, because there may be tens of thousands.
-        """
+        """Return the queue files to delete; save the ends of queues that lose all messages."""
         ends: dict[str, dict[int, int]] = {}
         expired: list[tuple[FileQueue, int]] = []
         for topic, queue_id in self._queues.on_disk():
