@@ -6,10 +6,9 @@ place, without a copy. `with_crc_room` leaves room for a checksum of each whole 
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -130,42 +129,39 @@ class EncodedBatch:
         return None if self.due is None else min(self.due, store_timestamp + _SORTED_IN_MS)
 
 
-class Chunk(Protocol):
-    """An EncodedBatch, or a batch whose records are read on demand."""
+@dataclass(frozen=True)
+class StagedBatch:
+    """The columns of an EncodedBatch; `read` returns its records, which may be read once."""
 
-    @property
-    def topic(self) -> str:
-        """The topic of all records."""
-
-    @property
-    def sizes(self) -> Ints:
-        """The sizes of the records in bytes."""
-
-    @property
-    def queue_ids(self) -> npt.NDArray[np.int32]:
-        """The queue ids of the records; records of one queue are adjacent."""
-
-    @property
-    def tags_codes(self) -> Ints:
-        """The tags codes of the records' queue entries."""
-
-    @property
-    def crc_room(self) -> bool:
-        """Whether some records have room for a checksum of the whole record."""
-
-    @property
-    def delays(self) -> Ints | None:
-        """If not None, the tags codes are the store time plus these times (ms)."""
-
-    @property
-    def keys(self) -> MessageKeys | None:
-        """The keys for the key index; None if keys were not extracted."""
+    topic: str
+    sizes: Ints
+    queue_ids: npt.NDArray[np.int32]
+    tags_codes: Ints
+    keys: MessageKeys | None
+    delays: Ints | None
+    due: int | None
+    crc_room: bool
+    read: Callable[[], pa.Buffer]
 
     def __len__(self) -> int:
-        """Return the number of records."""
+        return len(self.queue_ids)
 
     def load(self) -> EncodedBatch:
-        """Return the records, which are valid until the next batch is loaded."""
+        """Return the records. They may be changed, and are valid until the next `load`."""
+        return EncodedBatch(
+            topic=self.topic,
+            data=self.read(),
+            bounds=np.append(0, np.cumsum(self.sizes)),
+            queue_ids=self.queue_ids,
+            tags_codes=self.tags_codes.copy(),
+            keys=self.keys,
+            delays=self.delays,
+            due=self.due,
+            crc_room=True,
+        )
+
+
+Chunk = EncodedBatch | StagedBatch
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,15 @@ lost bytes. So the CRC-32 of the index covers the entire file. Each part begins 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
-from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checksum import crc32
 from pyrocket.formats.message_keys import MessageKeys
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch, StagedBatch
 
 SEGMENT_BYTES = 32 * 1024 * 1024
 """After this size the next block begins a new segment. Segments are deleted after being read."""
@@ -60,29 +58,6 @@ class BlockIndex:
         return a_row * self.rows + 2 * _INT * max(self.keys, 0)
 
 
-@dataclass(frozen=True)
-class BlockColumns:
-    """The columns of a block; the arrays are those of `EncodedBatch`."""
-
-    topic: str
-    sizes: Ints
-    queue_ids: npt.NDArray[np.int32]
-    tags_codes: Ints
-    keys: MessageKeys | None
-    delays: Ints | None
-    due: int | None
-
-    def __len__(self) -> int:
-        return len(self.queue_ids)
-
-    @cached_property
-    def bounds(self) -> Ints:
-        """The positions of the records in the block, and its end."""
-        bounds = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(self.sizes, out=bounds[1:])
-        return bounds
-
-
 def encode_columns(batch: EncodedBatch) -> bytes:
     """Encode the columns of a batch."""
     parts = [batch.tags_codes.astype("<i8")]
@@ -114,8 +89,13 @@ def index_block(
     )
 
 
-def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
-    """Decode the columns of a block; None if the bytes do not match the checksum."""
+def decode_columns(
+    block: BlockIndex, data: bytes, read: Callable[[], pa.Buffer]
+) -> StagedBatch | None:
+    """Decode the columns of a block whose records `read` returns.
+
+    Returns None if the bytes do not match the checksum.
+    """
     if len(data) != block.columns_bytes or crc32(data) != block.columns_crc:
         return None
     rows, longs = block.rows, 2 if block.delayed else 1
@@ -125,7 +105,7 @@ def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
     if block.keys >= 0:
         of_keys = narrow[2 * rows :].astype(np.int64)
         keys = MessageKeys(of_keys[: block.keys], of_keys[block.keys :])
-    return BlockColumns(
+    return StagedBatch(
         topic=block.topic,
         sizes=narrow[:rows].astype(np.int64),
         queue_ids=narrow[rows : 2 * rows],
@@ -133,6 +113,8 @@ def decode_columns(block: BlockIndex, data: bytes) -> BlockColumns | None:
         keys=keys,
         delays=wide[rows:] if block.delayed else None,
         due=block.due,
+        crc_room=block.crc_room,
+        read=read,
     )
 
 

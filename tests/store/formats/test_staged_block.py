@@ -26,7 +26,7 @@ def test_the_columns_of_a_block_are_decoded_to_those_of_its_batch(batch, keys):
     """If the keys of a batch are unknown, they are read from the log later."""
     batch = batch if keys == "known" else replace(batch, keys=None)
     data = encode_columns(batch)
-    found = decode_columns(index_block(batch, data, 0, 0, 0), data)
+    found = decode_columns(index_block(batch, data, 0, 0, 0), data, read=lambda: batch.data)
     assert found.sizes.tolist() == np.diff(batch.bounds).tolist()
     assert found.queue_ids.tolist() == batch.queue_ids.tolist()
     if keys == "unknown":

@@ -9,6 +9,7 @@ has to hold both the segment and its copy.
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import FileIO
 from pathlib import Path
 
@@ -16,13 +17,10 @@ import pyarrow as pa
 
 from pyrocket.disk import io
 from pyrocket.errors import SinkError
-from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.message_keys import MessageKeys
-from pyrocket.formats.record_batch import EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch, StagedBatch
 from pyrocket.formats.staged_block import (
     INDEX_LENGTH_BYTES,
     SEGMENT_BYTES,
-    BlockColumns,
     BlockIndex,
     aligned,
     decode_columns,
@@ -95,36 +93,6 @@ class StagedFileWriter:
             os.close(descriptor)
 
 
-class StagedChunk:
-    """A block with its columns; `load` reads its records."""
-
-    def __init__(self, file: "StagedReader", block: BlockIndex, columns: BlockColumns) -> None:
-        self._file, self._block, self._columns = file, block, columns
-        self.topic, self.sizes = columns.topic, columns.sizes
-        self.queue_ids, self.tags_codes = columns.queue_ids, columns.tags_codes
-        self.keys: MessageKeys | None = columns.keys
-        self.delays: Ints | None = columns.delays
-        self.crc_room = block.crc_room
-
-    def __len__(self) -> int:
-        return len(self.queue_ids)
-
-    def load(self) -> EncodedBatch:
-        """Return the records. They may be changed, and are valid until the next `load`."""
-        columns = self._columns
-        return EncodedBatch(
-            topic=self.topic,
-            data=self._file.load(self._block),
-            bounds=columns.bounds,
-            queue_ids=columns.queue_ids,
-            tags_codes=columns.tags_codes.copy(),
-            keys=columns.keys,
-            delays=columns.delays,
-            due=columns.due,
-            crc_room=True,
-        )
-
-
 class StagedReader:
     """Reads what one task has staged. Raises SinkError (STAGED_BROKEN) if it was changed."""
 
@@ -179,10 +147,9 @@ class StagedReader:
             if file is None or os.fstat(file.fileno()).st_size < block.data_at + block.data_bytes:
                 raise self._broken("it is too short")
 
-    def chunks(self) -> Iterator[StagedChunk]:
+    def chunks(self) -> Iterator[StagedBatch]:
         """Yield the blocks in order; may be called again."""
-        for block in self.blocks:
-            yield StagedChunk(self, block, self._columns(block))
+        return map(self._columns, self.blocks)
 
     def load(self, block: BlockIndex) -> pa.Buffer:
         """Return a block's records, only once; they are valid until the next call."""
@@ -210,9 +177,9 @@ class StagedReader:
         self._files[0].seek(at)
         return self._files[0].read(length)
 
-    def _columns(self, block: BlockIndex) -> BlockColumns:
+    def _columns(self, block: BlockIndex) -> StagedBatch:
         data = self._read(block.columns_bytes, block.columns_at)
-        columns = decode_columns(block, data)
+        columns = decode_columns(block, data, partial(self.load, block))
         if columns is None:
             raise self._broken(f"the columns of the records at {block.data_at} are invalid")
         return columns
