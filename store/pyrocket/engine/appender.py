@@ -38,10 +38,10 @@ from pyrocket.engine.recovery import StoreParts
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.queue_entry import build_entries
-from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch, with_crc_room
+from pyrocket.formats.record_batch import Chunk, EncodedBatch, with_crc_room
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.key_items import MAX_PENDING_KEYS
-from pyrocket.log.commit_log import CommitLog, Placement
+from pyrocket.log.commit_log import CommitLog, Placed
 from pyrocket.log.flusher import failed_before, fsync_failed
 from pyrocket.log.record_walk import walk_all
 
@@ -52,20 +52,11 @@ class Streamed:
 
     start: int
     end: int
-    appended: list[Appended] | None
+    appended: list[Placed] | None
 
 
 Preface = Callable[[int, int], EncodedBatch]
 """Returns the batch, of constant size, to write before a stream at [start, end) of the log."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A chunk with the log offsets and queue offsets of its records."""
-
-    chunk: Chunk
-    placement: Placement
-    queue_offsets: Ints
 
 
 class OffsetAllocator:
@@ -110,7 +101,7 @@ class Appender:
         *,
         whole: bool = False,
         moves: Mapping[int, int] | None = None,
-    ) -> list[Appended]:
+    ) -> list[Placed]:
         """Append the batches as one: all become visible together.
 
         The first eight bytes of the first record are written last: until then, every scan of the
@@ -127,7 +118,7 @@ class Appender:
                 self._write_head_last(plan, placer.end, store_time, whole=whole)
         self._publish(placer.end, store_time, len(batches), moves)
         self._reveal(plan, store_time)
-        return [_appended(placed) for placed in plan]
+        return plan
 
     def append_streamed(self, chunks: Iterable[Chunk], preface: Preface | None = None) -> Streamed:
         """Append chunks as one atomic batch, like `append`, without holding them in memory.
@@ -243,7 +234,7 @@ class Appender:
     ) -> None:
         offset, head = 0, b""
         for placed in plan:
-            batch, offsets = placed.chunk.load(), placed.placement.offsets
+            batch, offsets = placed.batch.load(), placed.physical_offsets
             batch.place(offsets, placed.queue_offsets, store_time)
             # Before the records exist: a service may check too early, but never too late.
             if (due := batch.earliest_due(store_time)) is not None:
@@ -292,34 +283,30 @@ class Appender:
 
     def _dispatch(self, placed: Placed, store_time: int) -> None:
         """Write the queue entries of new records from memory, without reading the log."""
-        chunk = placed.chunk
-        codes = chunk.tags_codes if chunk.delays is None else store_time + chunk.delays
-        entries = build_entries(placed.placement.offsets, chunk.sizes, codes)
-        for first, last in runs_of(chunk.queue_ids):
-            queue_id, offset = int(chunk.queue_ids[first]), int(placed.queue_offsets[first])
-            self._dispatcher.put(chunk.topic, queue_id, offset, entries[first:last])
+        batch = placed.batch
+        codes = batch.tags_codes if batch.delays is None else store_time + batch.delays
+        entries = build_entries(placed.physical_offsets, batch.sizes, codes)
+        for first, last in runs_of(batch.queue_ids):
+            queue_id, offset = int(batch.queue_ids[first]), int(placed.queue_offsets[first])
+            self._dispatcher.put(batch.topic, queue_id, offset, entries[first:last])
 
 
 class _Collected:
     """Collects the appended chunks while they have at most `max_pending` keys."""
 
     def __init__(self, max_pending: int) -> None:
-        self.appended: list[Appended] | None = []
+        self.appended: list[Placed] | None = []
         self._keys, self._max_pending = 0, max_pending
 
     def add(self, placed: Placed) -> Placed:
         """Collect a chunk and return it unchanged."""
-        keys = placed.chunk.keys
+        keys = placed.batch.keys
         self._keys += self._max_pending + 1 if keys is None else len(keys)
         if self._keys > self._max_pending:
             self.appended = None
         elif self.appended is not None:
-            self.appended.append(_appended(placed))
+            self.appended.append(placed)
         return placed
-
-
-def _appended(placed: Placed) -> Appended:
-    return Appended(placed.chunk, placed.placement.offsets, placed.queue_offsets)
 
 
 def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:

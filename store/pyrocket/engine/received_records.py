@@ -30,12 +30,13 @@ from pyrocket.formats.properties import (
 )
 from pyrocket.formats.property_columns import numbers, real_places
 from pyrocket.formats.record import FIXED_BYTES
-from pyrocket.formats.record_batch import Appended, EncodedBatch, with_crc_room
+from pyrocket.formats.record_batch import EncodedBatch, with_crc_room
 from pyrocket.formats.record_crc import OUR_HOST
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pyrocket.formats.wire_block import decode_records
 from pyrocket.index.queues.dispatcher import tags_codes
+from pyrocket.log.commit_log import Placed
 from pyrocket.log.valid_end import record_fault, whole_records
 from pyrocket.metadata.topics import check_topic_name
 from pyrocket.values.message import AppendResult
@@ -62,7 +63,7 @@ class ReceivedRecords:
 class StoredRecords(AppendResult):
     """The result of appending received records, with the place of each batch."""
 
-    appended: Sequence[Appended] = ()
+    appended: Sequence[Placed] = ()
 
 
 class RecordCheck:

@@ -32,9 +32,10 @@ from pyrocket.errors import (
 from pyrocket.formats.message_keys import offset_message_id
 from pyrocket.formats.properties import check_message_kinds
 from pyrocket.formats.record import STORE_HOST
-from pyrocket.formats.record_batch import Appended, EncodedBatch
+from pyrocket.formats.record_batch import EncodedBatch
 from pyrocket.formats.send_columns import check_send_batch
 from pyrocket.formats.system_topics import POP_TOPIC
+from pyrocket.log.commit_log import Placed
 from pyrocket.metadata.topics import check_topic_name, lacking_topics
 from pyrocket.values.admin import TopicConfig
 from pyrocket.values.message import AppendResult, Message, SendResult, SendStatus
@@ -52,7 +53,7 @@ class _Entry:
 
     batches: Sequence[EncodedBatch]
     whole: bool
-    appended: list[Appended] = field(default_factory=list)
+    appended: list[Placed] = field(default_factory=list)
     error: Exception | None = None
     done: bool = False
 
@@ -71,7 +72,7 @@ class GroupAppend:
 
     def append(
         self, writer: Writer, batches: Sequence[EncodedBatch], *, whole: bool = False
-    ) -> list[Appended]:
+    ) -> list[Placed]:
         """Append all batches or none; with `whole`, this also holds after a power loss."""
         entry = _Entry(batches, whole)
         self._waiting.append(entry)
@@ -84,7 +85,7 @@ class GroupAppend:
 
     def append_all(
         self, writer: Writer, requests: Sequence[Sequence[EncodedBatch]]
-    ) -> list[list[Appended] | Exception]:
+    ) -> list[list[Placed] | Exception]:
         """Append requests of several clients as one group; return the result or error of each."""
         group = [_Entry(batches, whole=False) for batches in requests]
         with self._leading:
@@ -291,7 +292,7 @@ def _changed(topic: str) -> TopicNotFoundError:
 
 
 def _result_of(
-    appended: Sequence[Appended] | Exception, log_end: int, status: SendStatus
+    appended: Sequence[Placed] | Exception, log_end: int, status: SendStatus
 ) -> StoredRecords | Exception:
     if isinstance(appended, Exception):
         return appended

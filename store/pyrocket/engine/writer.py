@@ -31,9 +31,10 @@ from pyrocket.engine.reader import StoreFiles
 from pyrocket.engine.recovery import StoreParts, queues_agree, recover_alone
 from pyrocket.engine.writer_session import WriterSession, last_holder, make_folders
 from pyrocket.errors import StoreLockedError
-from pyrocket.formats.record_batch import Appended, Chunk, EncodedBatch
+from pyrocket.formats.record_batch import Chunk, EncodedBatch
 from pyrocket.index.keys.index_builder import IndexBuilder
 from pyrocket.index.queues.dispatcher import Dispatcher
+from pyrocket.log.commit_log import Placed
 from pyrocket.log.flusher import Flusher, FlushPolicy, FlushService, failing_on_sync_error
 from pyrocket.metadata.identity import SealedLog, create_identity
 from pyrocket.metadata.retention import RetentionFile
@@ -214,7 +215,7 @@ class Writer:
         whole: bool = False,
         moves: Mapping[int, int] | None = None,
         make_room: bool = True,
-    ) -> list[Appended]:
+    ) -> list[Placed]:
         """Append the batches as one; requires the write lock. See `Appender.append`.
 
         Without `make_room` the disk usage limit is not checked: this is for records that are

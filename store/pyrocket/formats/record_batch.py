@@ -164,15 +164,6 @@ class StagedBatch:
 Chunk = EncodedBatch | StagedBatch
 
 
-@dataclass(frozen=True)
-class Appended:
-    """The offsets at which the records of a batch were stored, in the batch's order."""
-
-    batch: Chunk
-    physical_offsets: Ints
-    queue_offsets: Ints
-
-
 def batch_of_records(
     topic: str, queue_id: int, records: Sequence[bytes], tags: str, keys: MessageKeys
 ) -> EncodedBatch:

@@ -16,6 +16,7 @@ from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import RESTORE_FILE, MessageError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank, read_store_timestamp
+from pyrocket.formats.record_batch import Chunk
 from pyrocket.formats.record_fields import Sealed, not_sealed
 
 
@@ -29,6 +30,20 @@ class Placement:
     offsets: Ints
     end: int
     blanks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A batch with the log offsets and queue offsets of its records, in its order."""
+
+    batch: Chunk
+    placement: Placement
+    queue_offsets: Ints
+
+    @property
+    def physical_offsets(self) -> Ints:
+        """The log offsets."""
+        return self.placement.offsets
 
 
 class CommitLog:

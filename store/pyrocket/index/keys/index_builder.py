@@ -44,12 +44,11 @@ from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from pyrocket.formats.index_file import Geometry, PendingHeader, encode_pending_keys
 from pyrocket.formats.record import read_header
-from pyrocket.formats.record_batch import Appended
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import IndexFileInfo
 from pyrocket.index.keys.key_index import IndexCoverage, KeyIndex
 from pyrocket.index.keys.key_items import MAX_PENDING_KEYS, KeyItems, PendingKeys, key_items
-from pyrocket.log.commit_log import CommitLog
+from pyrocket.log.commit_log import CommitLog, Placed
 from pyrocket.log.record_walk import end_of, record_missing, walk
 from pyrocket.log.valid_end import read_checkpoint
 
@@ -217,7 +216,7 @@ class IndexBuilder:
         self._pending.remove()
         self.files.after_recovery(clean=clean)
 
-    def add_pending(self, start: int, appended: Sequence[Appended]) -> None:
+    def add_pending(self, start: int, appended: Sequence[Placed]) -> None:
         """Save the keys of the batches just appended at `start` as pending. Needs the write lock.
 
         Never raises: keys that are not saved are read from the log.
