@@ -14,14 +14,12 @@ A writer may be killed at any of these steps: the next holder of the lock rolls 
 offsets are read from the queues, not from memory, because other processes may have appended.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from pyrocket.base.clock import Clock
 from pyrocket.disk.io import SyncError
@@ -36,7 +34,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.engine.recovery import StoreParts
 from pyrocket.errors import SinkError, StoreFailedError, StoreUnavailableError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Ints, runs_of
 from pyrocket.formats.queue_entry import build_entries
 from pyrocket.formats.record_batch import Chunk, EncodedBatch, with_crc_room
 from pyrocket.formats.record_fields import RecordFields
@@ -307,12 +305,3 @@ class _Collected:
         elif self.appended is not None:
             self.appended.append(placed)
         return placed
-
-
-def runs_of(values: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-    """Return [first, last) of each run of equal values."""
-    if len(values) == 1:
-        return [(0, 1)]
-    cuts = np.flatnonzero(np.diff(values)) + 1
-    bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
-    return list(itertools.pairwise(bounds))

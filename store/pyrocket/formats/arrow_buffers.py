@@ -1,5 +1,6 @@
 """Converts runs of bytes in a buffer to Arrow arrays in one pass, without reading the gaps."""
 
+import itertools
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -62,6 +63,15 @@ def part_of(runs: npt.NDArray[np.generic], at: int, kind: str) -> npt.NDArray[np
     """Return the value of numpy type `kind` at byte `at` of each run, without a copy."""
     rows = runs.view(np.uint8).reshape(len(runs), runs.itemsize)
     return rows[:, at : at + np.dtype(kind).itemsize].view(kind)[:, 0]
+
+
+def runs_of(values: Ints) -> list[tuple[int, int]]:
+    """Return [first, last) of each run of equal values."""
+    if len(values) == 1:
+        return [(0, 1)]
+    cuts = np.flatnonzero(np.diff(values)) + 1
+    bounds = [0, *cuts.tolist(), len(values)] if len(values) else []
+    return list(itertools.pairwise(bounds))
 
 
 def binary_runs(buffer: pa.Buffer, starts: Ints, ends: Ints) -> pa.BinaryArray:

@@ -4,7 +4,6 @@ A record never straddles files. At least eight bytes stay free after a record, s
 record can mark the rest of the file as padding (`CommitLog.doAppend`).
 """
 
-import itertools
 import os
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
 from pyrocket.errors import RESTORE_FILE, MessageError, StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Ints, runs_of
 from pyrocket.formats.record import BLANK_BYTES, FIXED_BYTES, encode_blank, read_store_timestamp
 from pyrocket.formats.record_batch import Chunk
 from pyrocket.formats.record_fields import Sealed, not_sealed
@@ -157,7 +156,7 @@ class CommitLog:
         view = memoryview(data)
         for blank in placement.blanks:
             self._write(blank, encode_blank(self.file_end(blank) - blank), placement)
-        for first, last in self._runs_in_files(placement):
+        for first, last in runs_of(placement.offsets // self.file_bytes):
             offset, part = int(placement.offsets[first]), view[bounds[first] : bounds[last]]
             self._write(offset, part, placement)
 
@@ -186,13 +185,6 @@ class CommitLog:
                 " messages, delete `pyrocket/state` and create an empty file `abort` in the store.",
                 code="STORE_FILE_MISSING",
             )
-
-    def _runs_in_files(self, placement: Placement) -> list[tuple[int, int]]:
-        """Return [first, last) of the records in each file."""
-        if not placement.blanks:
-            return [(0, len(placement.offsets))]
-        cuts = np.flatnonzero(np.diff(placement.offsets // self.file_bytes)) + 1
-        return list(itertools.pairwise([0, *cuts.tolist(), len(placement.offsets)]))
 
     def truncate(self, start: int, end: int) -> None:
         """Truncate [start, end) durably: delete the files in it and zero the rest."""

@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyrocket.engine.appender import runs_of
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Ints, runs_of
 from pyrocket.formats.properties import MAX_PROPERTIES_BYTES, TIMER_ROLL_TIMES
 from pyrocket.formats.property_columns import PropertyColumns, real_places
 from pyrocket.formats.record import BLANK_BYTES, MAX_TOPIC_BYTES, SYS_TRANSACTION_MASK
