@@ -65,29 +65,22 @@ def keys_of_message(topic: str, unique_id: str, words: Sequence[str]) -> Message
 
 
 def keys_of_batch(
-    topic: str, unique_ids: pa.StringArray, keys: pa.StringArray | None
+    topics: str | pa.StringArray, unique_ids: pa.StringArray, keys: pa.StringArray | None
 ) -> MessageKeys:
-    """Return the keys of messages of one topic; `keys` are separated by spaces, or null."""
-    name = pa.scalar(topic, pa.string())
-    ids = key_hashes(name, unique_ids)
-    words, word_rows = _words(keys) if keys is not None else (None, _NO_ROWS)
-    if words is None or not len(words):
-        return MessageKeys(np.arange(len(ids)), ids)
-    # A word comes after all earlier words, and after the ids up to that of its own message.
-    at = np.arange(len(word_rows)) + word_rows + 1
-    rows, hashes = np.empty(len(ids) + len(at), np.int64), np.empty(len(ids) + len(at), np.int32)
-    is_id = np.ones(len(rows), bool)
-    is_id[at] = False
-    rows[at], hashes[at] = word_rows, key_hashes(name, words)
-    rows[is_id], hashes[is_id] = np.arange(len(ids)), ids
-    return MessageKeys(rows, hashes)
+    """Return the keys of messages of one topic, or with a topic each.
+
+    Unique ids, and the `keys` separated by spaces, may be null.
+    """
+    words, word_rows = words_of(unique_ids.slice(0, 0) if keys is None else keys)
+    rows = np.concatenate((np.flatnonzero(unique_ids.is_valid()), word_rows))
+    names = pa.scalar(topics) if isinstance(topics, str) else topics.take(pa.array(rows))
+    hashes = key_hashes(names, pa.concat_arrays([unique_ids.drop_null(), words]))
+    order = np.argsort(rows, kind="stable")  # The unique id of a message precedes its other keys.
+    return MessageKeys(rows[order], hashes[order])
 
 
-_NO_ROWS = np.zeros(0, np.int64)
-
-
-def _words(keys: pa.StringArray) -> tuple[pa.StringArray, Ints]:
-    """Return all non-empty words, and the row of each."""
+def words_of(keys: pa.StringArray) -> tuple[pa.StringArray, Ints]:
+    """Return all non-empty words of texts, which are separated by spaces, and the row of each."""
     if not (text_bytes(keys) == _SPACE).any():
         filled = np.diff(run_offsets(keys)) > 0
         if keys.null_count:  # The slot of a null may contain bytes.

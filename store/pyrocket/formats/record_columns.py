@@ -17,7 +17,7 @@ from pyrocket.base.arguments import check_texts
 from pyrocket.errors import SchemaError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, LACKS_FLAG, inflate, lacks_flag
-from pyrocket.formats.message_keys import hex_column
+from pyrocket.formats.message_keys import hex_column, words_of
 from pyrocket.formats.properties import (
     KEY_ENCODING_PROPERTY,
     KEYS,
@@ -306,24 +306,10 @@ def _host_of(raw: bytes) -> str:
 
 def _split_keys(text: pa.StringArray) -> pa.ListArray:
     """Split at spaces; drop empty parts. Missing KEYS become an empty list."""
-    if not (text_bytes(text) == ord(" ")).any():
-        if not text.null_count:
-            return pa.ListArray.from_arrays(
-                pa.array(np.arange(len(text) + 1, dtype=np.int32)), text
-            )
-        counts = pc.cast(pc.is_valid(text), pa.int32())
-        return pa.ListArray.from_arrays(_running_sum(counts.to_numpy()), text.drop_null())
-    trimmed = pc.utf8_trim(pc.fill_null(text, ""), " ")
-    pieces = pc.split_pattern(trimmed, " ")
-    flat, parents = pieces.flatten(), pc.list_parent_indices(pieces)
-    kept = pc.not_equal(flat, "")
-    counts = np.bincount(parents.filter(kept).to_numpy(), minlength=len(text))
-    return pa.ListArray.from_arrays(_running_sum(counts), flat.filter(kept))
-
-
-def _running_sum(counts: Ints) -> pa.Int32Array:
-    """Return n + 1 list offsets."""
-    return pa.array(np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32))))
+    words, rows = words_of(text)
+    return pa.ListArray.from_arrays(
+        pa.array(np.searchsorted(rows, np.arange(len(text) + 1)), pa.int32()), words
+    )
 
 
 _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {

@@ -66,14 +66,13 @@ def copy_records(
         pa.scalar(b"", pa.binary()),
     )
     columns = PropertyColumns(properties)
-    ids = columns.column(UNIQ_KEY)
     copies = EncodedBatch(
         topic,
         joined.buffers()[2],
         run_offsets(joined).astype(np.int64),
         queue_ids,
         tags_hashes(columns),
-        None if ids.null_count else keys_of_batch(topic, ids, columns.column(KEYS)),
+        keys_of_batch(topic, columns.column(UNIQ_KEY), columns.column(KEYS)),
         born_v6=bool((chosen.sys_flag & SYS_BORN_HOST_V6).any()),
     )
     _change_headers(copies, chosen, changes)

@@ -77,7 +77,12 @@ def test_the_key_hashes_of_copies_are_those_of_their_new_topic():
     assert copies.keys.hashes.tolist() == hashes
 
 
-def test_keys_of_copies_without_a_unique_id_are_not_extracted():
-    record = raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01d\x02")
-    copies = copy_records(fields_of([record]), np.array([0]), "t", np.zeros(1, np.int32))
-    assert copies.keys is None
+def test_copies_without_a_unique_id_have_only_their_other_keys():
+    records = [
+        raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01d\x02"),
+        raw_record(topic=b"half", body=b"b", properties=b"KEYS\x01k\x02"),
+    ]
+    copies = copy_records(fields_of(records), np.array([0, 1]), "t", np.zeros(2, np.int32))
+    assert copies.keys is not None
+    assert copies.keys.rows.tolist() == [1]
+    assert copies.keys.hashes.tolist() == [abs(java_hash("t#k"))]

@@ -19,10 +19,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pyrocket.disk import io
 from pyrocket.formats.arrow_buffers import Ints, to_text
 from pyrocket.formats.index_file import (
@@ -30,10 +26,9 @@ from pyrocket.formats.index_file import (
     PENDING_KEY_BYTES,
     PendingHeader,
     decode_pending_keys,
-    key_hashes,
     pending_key_position,
 )
-from pyrocket.formats.message_keys import MessageKeys
+from pyrocket.formats.message_keys import MessageKeys, keys_of_batch
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
 from pyrocket.formats.record import SYS_ROLLBACK, SYS_TRANSACTION_MASK
 from pyrocket.formats.record_fields import RecordFields
@@ -57,31 +52,19 @@ class KeyItems:
 def key_items(run: RecordFields) -> KeyItems:
     """Return the items of the records. Raises StoreDamagedError if a record is damaged."""
     run.check_structure()
-    keys = keys_of_records(run)
+    keys = _keys_of_records(run)
     return KeyItems(keys.hashes, run.physical_offset[keys.rows], run.store_timestamp[keys.rows])
 
 
-def keys_of_records(run: RecordFields) -> MessageKeys:
-    """Return the keys of records whose structure has been checked."""
-    properties = run.property_columns
-    unique, words = properties.column(UNIQ_KEY), properties.column(KEYS)
-    lists = pc.split_pattern(words, " ")
-    words, word_rows = lists.flatten(), pc.list_parent_indices(lists)
-    filled = pc.not_equal(words, "")
-    rows = np.concatenate(
-        (
-            np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False)),
-            word_rows.filter(filled).to_numpy(),
-        )
-    )
-    keys = pa.concat_arrays([unique.drop_null(), words.filter(filled)])
-    topics = run.topics().dictionary_encode()
+def _keys_of_records(run: RecordFields) -> MessageKeys:
+    topics, properties = run.topics().dictionary_encode(), run.property_columns
     names = to_text(topics.dictionary)
-    names = names[0] if len(names) == 1 else names.take(topics.indices.take(pa.array(rows)))
-    hashes = key_hashes(names, keys)
-    order = np.argsort(rows, kind="stable")  # The unique id of a message precedes its other keys.
-    order = order[(run.sys_flag[rows[order]] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK]
-    return MessageKeys(rows[order], hashes[order])
+    keys = keys_of_batch(
+        names[0].as_py() if len(names) == 1 else names.take(topics.indices),
+        *(properties.column(name) for name in (UNIQ_KEY, KEYS)),
+    )
+    kept = (run.sys_flag[keys.rows] & SYS_TRANSACTION_MASK) != SYS_ROLLBACK
+    return MessageKeys(keys.rows[kept], keys.hashes[kept])
 
 
 MAX_PENDING_KEYS = 512 * 1024

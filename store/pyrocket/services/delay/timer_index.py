@@ -32,7 +32,7 @@ from pyrocket.disk import io
 from pyrocket.disk.file_queue import file_name, parse_file_name
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints
+from pyrocket.formats.arrow_buffers import Ints, runs_of
 from pyrocket.formats.hashes import Hashes
 from pyrocket.formats.timer_entry import (
     ENTRY_BYTES,
@@ -235,10 +235,8 @@ class TimerIndex:
         hours = (entries["due"] - 1) // HOUR_MS
         order = np.argsort(hours, kind="stable")
         hours, entries = hours[order], entries[order]
-        cuts = np.flatnonzero(np.diff(hours)) + 1
-        for part, first in zip(np.split(entries, cuts), [0, *cuts.tolist()], strict=True):
-            if len(part):
-                self._append(int(hours[first]) * HOUR_MS, part)
+        for first, last in runs_of(hours):
+            self._append(int(hours[first]) * HOUR_MS, entries[first:last])
 
     def _append(self, start: int, entries: TimerEntries) -> None:
         with io.opened(self._path(start), os.O_RDWR | os.O_CREAT) as descriptor:
