@@ -6,7 +6,7 @@ bodies. Bodies may inflate to a thousand times their size. So one call inflates 
 limit; it uses at most twice the limit, plus the body that exceeds it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pyrocket.base.arguments import check_texts
 from pyrocket.errors import SchemaError, StoreDamagedError
-from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8, text_bytes
+from pyrocket.formats.arrow_buffers import Ints, gather, is_utf8
 from pyrocket.formats.compression import COMPRESS_BODY_FROM_BYTES, LACKS_FLAG, inflate, lacks_flag
 from pyrocket.formats.message_keys import hex_column, words_of
 from pyrocket.formats.properties import (
@@ -85,27 +85,14 @@ def _inflate_some(fields: RecordFields, rows: Ints, room: Ints) -> list[bytes]:
 
 
 def _put_in(fields: RecordFields, rows: Ints, plain: list[bytes]) -> pa.BinaryArray:
-    """Return the bodies as stored, with those at `rows` replaced by `plain`; copies once."""
-    lengths = fields.body_length.astype(np.int32)
-    lengths[rows] = np.fromiter(map(len, plain), np.int32, len(plain))
-    bounds = np.concatenate((np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)))
-    data = b"".join(plain if len(rows) == len(fields) else _between(fields, rows, plain))
-    parts = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(fields), parts)
-
-
-def _between(fields: RecordFields, rows: Ints, plain: list[bytes]) -> Iterator[bytes | memoryview]:
-    """Yield the data of all bodies in pieces: `plain`, and the bytes between them."""
-    others = np.ones(len(fields), bool)
-    others[rows] = False
-    data = text_bytes(fields.part(others).bodies()).data
-    lengths = np.where(others, fields.body_length, 0)
-    at = 0
-    for end, body in zip(np.cumsum(lengths)[rows].tolist(), plain, strict=True):
-        yield data[at:end]
-        yield body
-        at = end
-    yield data[at:]
+    """Return the bodies as stored, with those at `rows` replaced by `plain`."""
+    inflated = pa.array(plain, pa.binary())
+    plain.clear()  # Their memory is needed for the result.
+    if len(rows) == len(fields):
+        return inflated
+    is_inflated = np.zeros(len(fields), bool)
+    is_inflated[rows] = True
+    return pc.replace_with_mask(fields.bodies(), pa.array(is_inflated), inflated)
 
 
 def _check_flags(fields: RecordFields) -> None:
