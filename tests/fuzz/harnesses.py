@@ -127,8 +127,8 @@ def _is_record(data, position):
 
 def _compare_fields(fields, rest):
     bounds = zip(fields.starts.tolist(), fields.sizes.tolist(), strict=True)
-    bodies, blocks = fields.bodies().to_pylist(), fields.properties().to_pylist()
-    topics, times = fields.topics().to_pylist(), fields.store_timestamp.tolist()
+    bodies, blocks = fields.bodies().to_pylist(), fields.properties.to_pylist()
+    topics, times = fields.topics.to_pylist(), fields.store_timestamp.tolist()
     for at, (start, size) in enumerate(bounds):
         one = _decoded(rest[start : start + size])
         if one is None:

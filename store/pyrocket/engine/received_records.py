@@ -144,14 +144,14 @@ class _Run:
             size = int(self.fields.sizes[count])
             record = memoryview(self.fields.buffer)[start : start + size]
             raise _refused(count, record_fault(record, start), "RECORD_CORRUPT")
-        self.topic = self.fields.topics()[0].as_py().decode()
+        self.topic = self.fields.topics[0].as_py().decode()
         self.queue_ids = self.fields.queue_id
         self.properties = self.fields.property_columns
         self._check()
 
     def _check(self) -> None:
         fields, demand = self.fields, self.demand
-        same = fields.topics().dictionary_encode()
+        same = fields.topics.dictionary_encode()
         demand(same.indices.to_numpy() == 0, "its topic differs from the topic of record 0")
         flags = fields.sys_flag
         demand((flags == 0) | (flags == COMPRESSED_FLAGS), f"its sysFlag is not {COMPRESSED_FLAGS}")

@@ -27,7 +27,6 @@ from pyrocket.formats.properties import (
     UNIQ_KEY,
     decode_properties,
 )
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_decode import Record
 from pyrocket.formats.record_fields import RecordFields
 
@@ -77,7 +76,7 @@ class HalfMessage:
 
 def read_halves(run: RecordFields) -> Iterator[HalfMessage]:
     """Yield the half messages of a run of the half topic's queue; the records must be valid."""
-    properties = PropertyColumns(run.properties())
+    properties = run.property_columns
     fields = zip(
         *(run.queue_offset.tolist(), run.physical_offset.tolist(), run.sizes.tolist()),
         *(run.field("born_timestamp").tolist(), run.store_timestamp.tolist()),
@@ -136,7 +135,7 @@ def read_ops(run: RecordFields) -> Iterator[tuple[int, tuple[int, ...]]]:
 
     An op message that is invalid or has other tags lists none.
     """
-    tags = PropertyColumns(run.properties()).column(TAGS).to_pylist()
+    tags = run.property_columns.column(TAGS).to_pylist()
     bodies = run.bodies().to_pylist()
     for offset, tag, body in zip(run.queue_offset.tolist(), tags, bodies, strict=True):
         yield offset, _named(body) if tag == OP_TAGS else ()

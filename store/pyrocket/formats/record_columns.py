@@ -7,7 +7,7 @@ limit; it uses at most twice the limit, plus the body that exceeds it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,6 @@ from pyrocket.formats.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import (
     SYS_COMPRESSED,
     SYS_COMPRESSION_MASK,
@@ -197,10 +196,6 @@ class _Decoder:
     def __init__(self, fields: RecordFields, queue: MessageQueue) -> None:
         self.fields, self.queue = fields, queue
 
-    @cached_property
-    def properties(self) -> PropertyColumns:
-        return PropertyColumns(self.fields.properties())
-
     def inflate(self) -> None:
         """Inflate the bodies; keep only the first records if the bodies are too large."""
         self.bodies = plain_bodies(self.fields, PLAIN_BYTES)
@@ -218,7 +213,7 @@ class _Decoder:
         empty = self.fields.body_length == 0
         if not empty.any():
             return pa.array(empty)
-        marks = self.properties.column(NULL_BODY_PROPERTY)
+        marks = self.fields.property_columns.column(NULL_BODY_PROPERTY)
         return pc.and_(pa.array(empty), pc.fill_null(pc.equal(marks, "body"), False))
 
     def _invalid_text(self) -> SchemaError:
@@ -241,7 +236,7 @@ class _Decoder:
         return self.constant(self.queue.queue_id, pa.int32())
 
     def message_ids(self) -> pa.StringArray:
-        ids = self.properties.column(UNIQ_KEY)
+        ids = self.fields.property_columns.column(UNIQ_KEY)
         if ids.null_count == 0:
             return ids
         return pc.coalesce(ids, self._offset_ids())
@@ -305,15 +300,15 @@ _BUILDERS: dict[str, Callable[[_Decoder], pa.Array]] = {
     "queueId": _Decoder.queue_ids,
     "queueOffset": lambda d: pa.array(d.fields.queue_offset),
     "msgId": _Decoder.message_ids,
-    "tags": lambda d: d.properties.column(TAGS),
-    "keys": lambda d: _split_keys(d.properties.column(KEYS)),
-    "keysText": lambda d: d.properties.column(KEYS),
-    "keyEncoding": lambda d: d.properties.column(KEY_ENCODING_PROPERTY),
+    "tags": lambda d: d.fields.property_columns.column(TAGS),
+    "keys": lambda d: _split_keys(d.fields.property_columns.column(KEYS)),
+    "keysText": lambda d: d.fields.property_columns.column(KEYS),
+    "keyEncoding": lambda d: d.fields.property_columns.column(KEY_ENCODING_PROPERTY),
     "body": lambda d: d.bodies,
     "bodyText": _Decoder.body_text,
     "nullBody": _Decoder.null_bodies,
-    "properties": lambda d: d.properties.as_map(reserved=False),
-    "systemProperties": lambda d: d.properties.as_map(reserved=True),
+    "properties": lambda d: d.fields.property_columns.as_map(reserved=False),
+    "systemProperties": lambda d: d.fields.property_columns.as_map(reserved=True),
     "bornTimestamp": lambda d: d.timestamps(d.fields.field("born_timestamp")),
     "storeTimestamp": lambda d: d.timestamps(d.fields.store_timestamp),
     "bornHost": lambda d: d.hosts(48, 0, 0x10),

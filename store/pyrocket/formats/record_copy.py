@@ -53,7 +53,7 @@ def copy_records(
     changes = changes or Changes()
     name = topic.encode()
     chosen = RecordFields(run.buffer, run.base, run.starts[rows], run.sizes[rows])
-    properties = chosen.properties() if changes.properties is None else changes.properties
+    properties = chosen.properties if changes.properties is None else changes.properties
     properties = without_crc(properties)
     heads = binary_runs(chosen.buffer, chosen.starts, chosen.body_start)
     lengths = pc.binary_length(properties).to_numpy().astype(">u2")

@@ -209,24 +209,19 @@ class RecordFields:
         """The lengths of the properties."""
         return gather(self.data, self.properties_start - 2, ">i2").astype(np.int64)
 
-    def topics(self) -> pa.BinaryArray:
-        return self._topics
-
     @cached_property
-    def _topics(self) -> pa.BinaryArray:
+    def topics(self) -> pa.BinaryArray:
         return binary_runs(self.buffer, self.topic_start, self.topic_start + self.topic_length)
 
-    def properties(self) -> pa.BinaryArray:
-        return self._properties
-
     @cached_property
-    def _properties(self) -> pa.BinaryArray:
+    def properties(self) -> pa.BinaryArray:
+        """The properties blocks."""
         start = self.properties_start
         return binary_runs(self.buffer, start, start + self.properties_length)
 
     @cached_property
     def property_columns(self) -> PropertyColumns:
-        return PropertyColumns(self._properties)
+        return PropertyColumns(self.properties)
 
     @cached_property
     def by_queue(self) -> list[tuple[tuple[str, int], Ints]]:
@@ -236,7 +231,7 @@ class RecordFields:
         """
         kind = self.sys_flag & SYS_TRANSACTION_MASK
         chosen = np.flatnonzero((kind != SYS_PREPARED) & (kind != SYS_ROLLBACK))
-        topics = self.topics().take(pa.array(chosen)).dictionary_encode()
+        topics = self.topics.take(pa.array(chosen)).dictionary_encode()
         names = topics.dictionary.to_pylist()
         codes = topics.indices.to_numpy().astype(np.int64)
         queue_ids = self.queue_id[chosen].astype(np.int64)

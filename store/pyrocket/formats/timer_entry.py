@@ -69,7 +69,7 @@ _LAST_FACTOR = np.uint64(0xFF51AFD7ED558CCD)
 
 def timer_entries(records: RecordFields, queue_offsets: Ints) -> TimerEntries:
     """Return the entries of checked records of the timer topic, including their checks."""
-    columns = PropertyColumns(records.properties())
+    columns = records.property_columns
     entries = np.zeros(len(records), TIMER_ENTRY)
     entries["due"] = due_times(columns)
     entries["queue_offset"] = queue_offsets

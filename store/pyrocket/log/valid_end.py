@@ -142,7 +142,7 @@ def _check_may_go(run: RecordFields, at: int, durable: Durable) -> None:
         raise StoreDamagedError(
             f"corrupt log: the record at {int(run.physical_offset[at])}, offset"
             f" {int(run.queue_offset[at])} of queue {int(run.queue_id[at])} of"
-            f" {run.topics()[at].as_py().decode()!r}, does not continue its queue.",
+            f" {run.topics[at].as_py().decode()!r}, does not continue its queue.",
             remedy=KEEP_WHAT_FOLLOWS,
             code="QUEUE_GAP",
         )
@@ -157,7 +157,7 @@ def whole_records(run: RecordFields) -> int:
         last = run.data[run.properties_start + length - 1]
         run.demand((length == 0) | (last != 0), _TORN)
         run.demand(~_lacks_a_sector(run), _TORN)
-        for topic in run.topics().unique().to_pylist():
+        for topic in run.topics.unique().to_pylist():
             _check_topic(topic)
     except StoreDamagedError:
         return _count_whole(run)

@@ -70,7 +70,7 @@ def _slices(reader: Reader, part: LogPart) -> Iterator[RecordSlice]:
         for start in range(0, len(run), SLICE_ROWS):
             records = run.part(slice(start, start + SLICE_ROWS))
             if part.topics:
-                records = records.part(is_among(to_text(records.topics()), part.topics))
+                records = records.part(is_among(to_text(records.topics), part.topics))
             yield RecordSlice(queue, records)
     _report(reader, part, check, reported, at_end=True)
 
@@ -107,7 +107,7 @@ def _build_batch(reader: Reader, part: RecordSlice, columns: Sequence[str]) -> p
     records = part.records.head(batch.num_rows)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "topic" in columns:
-        arrays["topic"] = to_text(records.topics())
+        arrays["topic"] = to_text(records.topics)
     if IN_QUEUE in columns:
         arrays[IN_QUEUE] = _in_queue(reader, records)
     schema = pa.schema([(name, _COLUMNS[name]) for name in columns])

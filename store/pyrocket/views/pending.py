@@ -114,7 +114,7 @@ def _ranges(topic: str, offsets: Ints) -> Iterator[PendingRange]:
 
 def _rows_for(part: RecordSlice, topics: Sequence[str]) -> Ints:
     """Return the row numbers of messages for the topics, or for any topic if empty."""
-    places = real_places(PropertyColumns(part.records.properties()))
+    places = real_places(part.records.property_columns)
     wanted = [code for code, name in enumerate(places.names) if not topics or name in topics]
     return np.flatnonzero(np.isin(places.codes, wanted) & (places.queue_ids >= 0))
 
@@ -123,7 +123,7 @@ def _build_batch(part: RecordSlice, columns: Sequence[str], *, verify_crc: bool)
     """Return pending messages as columns; only the first rows if the inflated bodies are large."""
     plain = [name for name in columns if name in SCAN_COLUMNS] or ["queueOffset"]
     batch = part.build(plain, verify_crc=verify_crc)
-    properties = PropertyColumns(part.records.head(batch.num_rows).properties())
+    properties = part.records.head(batch.num_rows).property_columns
     places = real_places(properties)
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     if "topic" in columns:

@@ -34,14 +34,14 @@ def test_the_fields_of_a_slice_equal_those_of_single_records(piece, as_a_run):
     for name in FIELDS:
         assert getattr(fields, name).tolist() == [getattr(one, name) for one in records], name
     assert fields.bodies().to_pylist() == [one.body for one in records]
-    assert fields.topics().to_pylist() == [one.topic.encode() for one in records]
-    assert fields.properties().to_pylist() == [one.properties for one in records]
+    assert fields.topics.to_pylist() == [one.topic.encode() for one in records]
+    assert fields.properties.to_pylist() == [one.properties for one in records]
 
 
 def test_an_empty_slice_has_no_fields():
     fields = RecordFields(pa.py_buffer(b""), 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
     fields.check_structure()
-    assert fields.bodies().to_pylist() == fields.topics().to_pylist() == []
+    assert fields.bodies().to_pylist() == fields.topics.to_pylist() == []
 
 
 def whole(record, *, base=0, size=None, start=0, data=None):
@@ -127,7 +127,7 @@ def survives(fields, run=None):
             check_run(fields, *run)
     except StoreDamagedError:
         return False
-    for runs in (fields.bodies(), fields.topics(), fields.properties()):
+    for runs in (fields.bodies(), fields.topics, fields.properties):
         runs.validate(full=True)
     return True
 

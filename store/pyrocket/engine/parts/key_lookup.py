@@ -32,7 +32,6 @@ from pyrocket.formats.arrow_buffers import Bools, Ints, to_text
 from pyrocket.formats.index_file import Geometry, key_hash, key_hashes
 from pyrocket.formats.message_keys import parse_offset_message_id
 from pyrocket.formats.properties import KEYS, UNIQ_KEY
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import HEADER, HEADER_BYTES, STORE_HOST, Host, read_header
 from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.record_fields import RecordFields
@@ -335,7 +334,7 @@ def _hashes(wanted: LookupRequest) -> Ints:
 
 def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows | None:
     """Return the records that match; those at the offsets `named` need no matching key or id."""
-    topics = to_text(fields.topics())
+    topics = to_text(fields.topics)
     stored = fields.store_timestamp
     good = is_among(topics, wanted.topics)
     good &= (stored >= wanted.begin_ms) & (stored <= wanted.end_ms)
@@ -353,7 +352,7 @@ def _matching(fields: RecordFields, wanted: LookupRequest, named: Ints) -> _Rows
 
 
 def _has_key(fields: RecordFields, wanted: LookupRequest) -> Bools:
-    properties = PropertyColumns(fields.properties())
+    properties = fields.property_columns
     has = is_among(properties.column(UNIQ_KEY), [*wanted.keys, *wanted.ids])
     if wanted.keys:
         lists = pc.split_pattern(properties.column(KEYS), " ")

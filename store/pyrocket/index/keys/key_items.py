@@ -57,7 +57,7 @@ def key_items(run: RecordFields) -> KeyItems:
 
 
 def _keys_of_records(run: RecordFields) -> MessageKeys:
-    topics, properties = run.topics().dictionary_encode(), run.property_columns
+    topics, properties = run.topics.dictionary_encode(), run.property_columns
     names = to_text(topics.dictionary)
     keys = keys_of_batch(
         names[0].as_py() if len(names) == 1 else names.take(topics.indices),

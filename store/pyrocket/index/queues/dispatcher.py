@@ -103,7 +103,7 @@ def tags_codes(run: RecordFields, delay_levels_ms: Sequence[int]) -> npt.NDArray
     """Return the tagsCode of each record; level n is delayed by `delay_levels_ms[n - 1]`."""
     properties = run.property_columns
     codes = tags_hashes(properties)
-    delayed = pc.equal(run.topics(), SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
+    delayed = pc.equal(run.topics, SCHEDULE_TOPIC.encode()).to_numpy(zero_copy_only=False)
     if not delayed.any():
         return codes
     levels = numbers(properties.column(DELAY), _LEVEL)

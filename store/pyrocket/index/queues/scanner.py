@@ -23,7 +23,6 @@ from pyrocket.errors import (
 )
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter, ScanTally
 from pyrocket.formats.arrow_buffers import Ints
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record import FIXED_BYTES
 from pyrocket.formats.record_columns import SEVERAL_QUEUES
@@ -212,7 +211,7 @@ def matching(part: RecordSlice, where: MessageFilter) -> RecordSlice:
     """Return the messages of a slice that match the filter by their properties."""
     if where.wants_all or not len(part.records):
         return part
-    rows = where.matching(PropertyColumns(part.records.properties()), len(part.records))
+    rows = where.matching(part.records.property_columns, len(part.records))
     return part if rows.all() else part.part(rows)
 
 
@@ -298,7 +297,7 @@ def slice_of_runs(
         return None
     kept_rows = rows
     if len(rows) and not where.wants_all:
-        kept = where.matching(PropertyColumns(records.properties()), len(rows))
+        kept = where.matching(records.property_columns, len(rows))
         records, kept_rows = records.part(kept), rows[kept]
     tally.add(ScanTally(len(entries), len(rows), len(kept_rows)))
     queue = MessageQueue(topic, broker_name, SEVERAL_QUEUES)

@@ -62,13 +62,13 @@ def due_copies(
     A message for a deleted topic, or without a valid topic and queue, is dropped with a warning. A
     message whose queue no longer exists is delivered to another queue of the topic.
     """
-    places = real_places(PropertyColumns(run.properties()))
+    places = real_places(run.property_columns)
     known = [_Target.of(topics, name) for name in places.names]
     queue_ids = _queue_ids(known, places.codes, places.queue_ids)
     longer = (
         np.array([target.name_bytes for target in known] or [0])[places.codes] - run.topic_length
     )
-    longer = longer - crc_lengths(run.properties())
+    longer = longer - crc_lengths(run.properties)
     kept = (queue_ids >= 0) & (run.sizes + longer <= file_bytes - BLANK_BYTES)
     rows = np.flatnonzero(kept)
     parts = runs_of(places.codes[rows])
@@ -145,7 +145,7 @@ def copies_of_due(
     entries, places, sizes = ordered(due.entries[due.alive])
     scattered = read_scattered(log, places, sizes)
     records, entries = scattered.fields(), entries[scattered.at]
-    columns = PropertyColumns(records.properties())
+    columns = records.property_columns
     rows: Ints = np.flatnonzero(_are_the_same(records, columns, entries))
     if gone := int(np.count_nonzero(due.alive)) - len(rows):
         _log.warning("%d timers were not delivered: their log files are deleted or damaged", gone)
@@ -224,7 +224,7 @@ def _to_keep(pending: PendingTimers, log_start: int) -> TimerEntries:
 
 def _copies(found: Scattered, times: Ints, file_bytes: int) -> EncodedBatch:
     records = found.fields()
-    properties = without_crc(records.properties())
+    properties = without_crc(records.properties)
     marked = _with_times(properties, times)
     lengths, longer = records.properties_length, pc.binary_length(marked).to_numpy()
     # Without TIMER_ROLL_TIMES, a power failure before the deletion would deliver a timer twice.

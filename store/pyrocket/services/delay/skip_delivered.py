@@ -25,7 +25,6 @@ from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import OffsetOutOfRangeError, StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.properties import DELAY, REAL_QID, REAL_TOPIC, TIMER_OUT_MS, UNIQ_KEY
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.record_slice import RecordSlice
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
@@ -131,7 +130,7 @@ def _end_of_delivered(delivered: Delivered, pieces: Iterable[RecordSlice]) -> in
 
 def _delivered_of(run: RecordFields) -> Iterator[RecordFields]:
     # A cheap search first, because most messages of a log were never scheduled.
-    scheduled = pc.match_substring(run.properties(), f"{REAL_TOPIC}\x01".encode())
+    scheduled = pc.match_substring(run.properties, f"{REAL_TOPIC}\x01".encode())
     candidates = run.part(scheduled.to_numpy(zero_copy_only=False))
     chosen = candidates.part(are_delivered(candidates).to_numpy(zero_copy_only=False))
     if len(chosen):
@@ -148,7 +147,7 @@ def delivery_marks(run: RecordFields) -> pa.StringArray:
     The message id alone is not enough: RocketMQ schedules each retry of a failed message with the
     same id, usually with another level.
     """
-    properties = PropertyColumns(run.properties())
+    properties = run.property_columns
     numbers = (run.field("born_timestamp"), run.field("crc"), run.body_length)
     return pc.binary_join_element_wise(
         *map(properties.column, _NAMES),
@@ -160,9 +159,9 @@ def delivery_marks(run: RecordFields) -> pa.StringArray:
 
 def are_delivered(run: RecordFields) -> pa.BooleanArray:
     """Return a mask of the checked records that are copies: they are in their real topic."""
-    properties = PropertyColumns(run.properties())
+    properties = run.property_columns
     home = properties.column(REAL_TOPIC).cast(pa.binary())
     waited = pc.or_(
         pc.is_valid(properties.column(DELAY)), pc.is_valid(properties.column(TIMER_OUT_MS))
     )
-    return pc.fill_null(pc.and_(waited, pc.equal(home, run.topics())), False)
+    return pc.fill_null(pc.and_(waited, pc.equal(home, run.topics)), False)

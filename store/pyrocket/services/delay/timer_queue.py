@@ -14,7 +14,6 @@ from pyrocket.disk.shared_state import PUBLISHED, STORE_TIME, SharedState
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Bools, Ints
 from pyrocket.formats.properties import REAL_TOPIC, TIMER_OUT_MS
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import TIMER_TOPIC
 from pyrocket.formats.timer_entry import TIMER_ENTRY, TimerEntries, marks, seal, timer_entries
@@ -49,7 +48,7 @@ def read_timers(
 
 def of_timer_topic(records: RecordFields) -> Bools:
     """Return a mask of the records in the timer topic."""
-    same = pc.equal(records.topics(), TIMER_TOPIC.encode())
+    same = pc.equal(records.topics, TIMER_TOPIC.encode())
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 
@@ -109,10 +108,10 @@ def _joined(runs: Iterator[RecordFields]) -> TimerEntries:
 
 def _copies_in(run: RecordFields) -> TimerEntries:
     run.check_structure()
-    marked = pc.match_substring(run.properties(), f"{TIMER_OUT_MS}\x01")
+    marked = pc.match_substring(run.properties, f"{TIMER_OUT_MS}\x01")
     candidates = run.part(marked.to_numpy(zero_copy_only=False))
-    homes = PropertyColumns(candidates.properties()).column(REAL_TOPIC)
-    home = pc.fill_null(pc.equal(homes.cast("binary"), candidates.topics()), False)
+    homes = candidates.property_columns.column(REAL_TOPIC)
+    home = pc.fill_null(pc.equal(homes.cast("binary"), candidates.topics), False)
     copies = np.asarray(home.to_numpy(zero_copy_only=False), bool) & ~of_timer_topic(candidates)
     return timer_entries(candidates, np.zeros(len(candidates), np.int64))[copies]
 

@@ -192,7 +192,7 @@ class Timers:
     def _read(self, entries: TimerEntries) -> list[PendingTimer]:
         timers, places, sizes = ordered(entries)
         scattered = read_scattered(self.service.log, places, sizes)
-        columns = PropertyColumns(scattered.fields().properties())
+        columns = scattered.fields().property_columns
         ids, targets = columns.column(UNIQ_KEY).to_pylist(), real_places(columns)
         return [
             PendingTimer(

@@ -79,7 +79,7 @@ def checked_copies(
     """
     topic, copies = DISCARD_TOPIC if discard else HALF_TOPIC, list[EncodedBatch]()
     for piece, rows in _rows(reader, changes):
-        before = piece.records.properties().take(pa.array(rows)).to_pylist()
+        before = piece.records.properties.take(pa.array(rows)).to_pylist()
         offsets = (piece.first_offset + rows).tolist()
         after = [_change(block, changes[at]) for block, at in zip(before, offsets, strict=True)]
         own = Changes(properties=pa.array(after, pa.binary()), forget=not discard)

@@ -26,7 +26,6 @@ from pyrocket.formats.index_file import (
     seconds_after,
 )
 from pyrocket.formats.properties import TAGS
-from pyrocket.formats.property_columns import PropertyColumns
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
@@ -290,9 +289,9 @@ def _pairs(offsets: Ints, hashes: Ints) -> Pairs:
 
 def _tag_pairs(run: RecordFields) -> Pairs:
     """Return the items that RocketMQ 5.5 would have added for the tags of a run."""
-    tags = PropertyColumns(run.properties()).column(TAGS)
+    tags = run.property_columns.column(TAGS)
     rows = np.flatnonzero(tags.is_valid().to_numpy(zero_copy_only=False))
-    topics = to_text(run.topics()).take(pa.array(rows))
+    topics = to_text(run.topics).take(pa.array(rows))
     keys = pc.binary_join_element_wise(_TAG_TYPE, tags.drop_null(), "#")
     return _pairs(run.physical_offset[rows], key_hashes(topics, keys))
 
