@@ -254,6 +254,14 @@ class RecordFields:
         self.demand((self.topic_length > 0) & (self.topic_length <= room), "its topic does not fit")
         self.demand(self.properties_length == room - self.topic_length, _SUM)
 
+    def has_structure(self) -> bool:
+        """Whether `check_structure` raises no error."""
+        try:
+            self.check_structure()
+        except RecordDamagedError:
+            return False
+        return True
+
     def check_places(self, topic: str, queue_id: int | Ints, queue_offsets: Ints) -> None:
         """Check the structure, and that the records are at these offsets of this queue."""
         room = self._room

@@ -7,6 +7,7 @@ Most keys of the unindexed end of the log are pending (`PendingKeys`); the rest 
 log. Hashes and offsets are cached, so that the next query continues at the end of the last one.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -15,10 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry
-from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import SLACK_MS, Fields, IndexFile
 from pyrocket.index.keys.key_items import KeyItems, PendingKeys, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -213,7 +212,11 @@ class UnindexedTail:
     def _logged(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
         """Yield the same from the log; if `end` is unknown, up to the first damaged record."""
         for run in walk(self._log, start, end):
-            whole = run if end != WHOLE_LOG else _whole(run)
+            counts = range(len(run) if end == WHOLE_LOG else 0)
+            good = bisect_left(
+                counts, True, key=lambda last: not run.head(last + 1).has_structure()
+            )
+            whole = run.head(good) if end == WHOLE_LOG else run
             if len(whole):
                 yield key_items(whole), end_of(whole)
             if len(whole) < len(run):
@@ -239,16 +242,3 @@ _NO_OFFSETS = np.zeros(0, np.int64)
 
 def _nothing(mark: int | None, start: int) -> _Known:
     return _Known(mark, start, start, np.zeros(0, np.int32), _NO_OFFSETS)
-
-
-def _whole(run: RecordFields) -> RecordFields:
-    """Return the records of the run before the first damaged one."""
-    good, bad = 0, len(run) + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            run.head(middle).check_structure()
-            good = middle
-        except StoreDamagedError:
-            bad = middle
-    return run.head(good)

@@ -7,6 +7,7 @@ append and delete files at any time, so only a hint for the next search is cache
 
 import itertools
 import os
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
@@ -45,14 +46,10 @@ class ConsumeQueue:
         if hint and self._ends_at(hint, log_end):
             return hint
         low, high = self._bracket(log_end)
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_below(middle, log_end):
-                low = middle + 1
-            else:
-                high = middle
-        self._hint = low
-        return low
+        self._hint = low + bisect_left(
+            range(low, high), True, key=lambda offset: not self._is_below(offset, log_end)
+        )
+        return self._hint
 
     def reached(self, log_end: int) -> int:
         """Return the same as `max_offset`, but 0 if all entries are pre-blank."""

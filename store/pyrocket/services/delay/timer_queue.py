@@ -72,7 +72,7 @@ def read_copies_since(log: CommitLog, stored_ms: int, end: int) -> TimerEntries:
     while len(starts) > 1 and 0 < _first_stored(log, starts[1]) < stored_ms:
         starts = starts[1:]
     runs = (run for start in starts for run in walk(log, start, min(end, log.file_end(start))))
-    return _joined(filter(_is_whole, runs))
+    return _joined(filter(RecordFields.has_structure, runs))
 
 
 def have_copies(entries: TimerEntries, copies: TimerEntries) -> Bools:
@@ -92,14 +92,6 @@ def _first_stored(log: CommitLog, start: int) -> int:
         return log.stored_at(start)
     except (OSError, StoreDamagedError):
         return 0
-
-
-def _is_whole(run: RecordFields) -> bool:
-    try:
-        run.check_structure()
-    except StoreDamagedError:
-        return False
-    return True
 
 
 def _joined(runs: Iterator[RecordFields]) -> TimerEntries:
