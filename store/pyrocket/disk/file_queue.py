@@ -10,7 +10,7 @@ import errno
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -284,16 +284,25 @@ class FileQueue:
             with io.opened(self._path(start), os.O_RDONLY) as descriptor:
                 io.drop_cached(descriptor)
 
+    def blocks(self, start: int, end: int, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield the bytes of [start, end) in blocks, with their offsets, without holes.
+
+        Each block of a file has the last `overlap` bytes of the block before it.
+        """
+        for first in self.starts():
+            at, stop = max(start, first), min(end, first + self.file_bytes)
+            while at < stop and (at := first + data_from(self._path(first), at - first)) < stop:
+                data = self.read(at, min(_BLOCK, stop - at))
+                yield at, data
+                if len(data) <= overlap:
+                    break
+                at += len(data) - overlap
+
     def zero(self, start: int, end: int) -> None:
         """Overwrite [start, end) with zeros, except holes."""
-        for first in self.starts():
-            at, high = max(start, first), min(end, first + self.file_bytes)
-            while at < high:
-                at = first + data_from(self._path(first), at - first)
-                data = self.read(at, min(_BLOCK, high - at)) if at < high else b""
-                if data != bytes(len(data)):
-                    self.write(at, bytes(len(data)))
-                at += _BLOCK
+        for at, data in self.blocks(start, end):
+            if data != bytes(len(data)):
+                self.write(at, bytes(len(data)))
 
     def remove(self, start: int) -> None:
         """Delete the file that begins at `start`."""

@@ -147,54 +147,22 @@ class LogCheck:
 
     def _next_record(self, position: int, end: int) -> int:
         """Return the offset of the next record, in this file or a later one; `end` if none."""
-        first = self._log.run.start_of(position)
-        for start in self._log.run.starts():
-            if start < first or start >= end:
-                continue
-            offset = self._search(max(start, position), min(end, start + self._log.file_bytes))
-            if offset >= 0:
-                return offset
-        return end
-
-    def _search(self, position: int, end: int) -> int:
-        path = self._log.run.folder / file_name(self._log.run.start_of(position))
-        start = self._log.run.start_of(position)
-        while position < end:
-            position = max(position, start + io.data_from(path, position - start))
-            if position >= end:
-                break
-            data = self._log.read(position, min(_BLOCK_BYTES, end - position))
-            index = find_record(data, position)
+        for at, data in self._log.run.blocks(position, end, overlap=_OVERLAP):
+            index = find_record(data, at)
             if index >= 0:
-                return position + index
-            if len(data) <= _OVERLAP:
-                return -1
-            position += len(data) - _OVERLAP
-        return -1
+                return at + index
+        return end
 
 
 def written_after(log: CommitLog, end: int) -> tuple[int, int]:
     """Return [first, last) of the nonzero bytes at or after `end`, or (end, end)."""
     first = last = end
-    for position, data in _written(log, end):
+    for position, data in log.run.blocks(end, 2**63 - 1):
         if data != bytes(len(data)):  # Compared first, because stripping zeros is slow.
             kept = data.rstrip(b"\0")
             first = position + len(kept) - len(kept.lstrip(b"\0")) if first == last else first
             last = position + len(kept)
     return first, last
-
-
-def _written(log: CommitLog, begin: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of the log from `begin` on, without holes."""
-    for start in log.run.starts():
-        path = log.run.folder / file_name(start)
-        end = start + path.stat().st_size
-        position = max(start, begin)
-        while position < end:
-            position = max(position, start + io.data_from(path, position - start))
-            data = log.read(position, _BLOCK_BYTES) if position < end else b""
-            yield position, data
-            position += len(data) or 1
 
 
 MAX_TAILS = 10
@@ -272,15 +240,8 @@ def keep_tail(
 
 def keep_cut(log: CommitLog, target: Path, scratch: Path, start: int, end: int) -> None:
     """Copy [start, end) of the log durably to the file `target`."""
-    io.install_file(target, scratch, _parts(log, start, end))
-
-
-def _parts(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    position = start
-    while position < end:
-        length = min(_BLOCK_BYTES, end - position, log.file_end(position) - position)
-        yield position - start, log.read(position, length)
-        position += length
+    parts = ((at - start, data) for at, data in log.run.blocks(start, end))
+    io.install_file(target, scratch, parts, length=end - start)
 
 
 def cut_messages(path: Path) -> Iterator[StoredMessage]:
