@@ -9,7 +9,6 @@ recovery that finds a shorter queue reads the whole log.
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -182,18 +181,16 @@ class QueueEnds:
         """
         at_rest, is_cleaned = log.stop == saved.log_end, log.start > saved.log_start
         try:
-            with _folder(self._root) as folder:
-                for name, (end, changed, *first) in saved.queues.items():
-                    file = _last_file(name, end, file_bytes)
-                    if folder is not None and (
-                        _is_unchanged(folder, file, changed)
-                        and _has_all_files(self._root, file, file_bytes, *first, later=is_cleaned)
-                        if at_rest
-                        else _has_entry(folder, file, end)
-                    ):
-                        continue
-                    if ended_at(*_key(name)) < end:
-                        return False
+            for name, (end, changed, *first) in saved.queues.items():
+                file = f"{self._root}/{_last_file(name, end, file_bytes)}"
+                is_there = (
+                    _is_unchanged(file, changed)
+                    and _has_all_files(file, file_bytes, *first, later=is_cleaned)
+                    if at_rest
+                    else _has_entry(file, end)
+                )
+                if not is_there and ended_at(*_key(name)) < end:
+                    return False
         except PARSE_ERRORS:
             return False
         return True
@@ -291,47 +288,31 @@ def _changed(file: Path) -> int:
         return 0
 
 
-@contextmanager
-def _folder(path: Path) -> Iterator[int | None]:
-    """Yield a descriptor of the folder; None if it is missing."""
+def _is_unchanged(file: str, changed: int) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except _GONE:
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _is_unchanged(folder: int, file: str, changed: int) -> bool:
-    try:
-        return os.stat(file, dir_fd=folder).st_mtime_ns == changed
+        return os.stat(file).st_mtime_ns == changed
     except PermissionError:
         raise
     except OSError:
         return False
 
 
-def _has_all_files(
-    root: Path, last: str, file_bytes: int, first: int | None = None, *, later: bool
-) -> bool:
+def _has_all_files(last: str, file_bytes: int, first: int | None = None, *, later: bool) -> bool:
     """Whether a queue has all files from `first` to `last`; with `later`, it may start later."""
     if first is None:
         return True
-    name, _, start = last.rpartition("/")
-    names = os.listdir(f"{root}/{name}")
+    folder, _, start = last.rpartition("/")
+    names = os.listdir(folder)
     if later:
         first = max(first, int(min(names)))
     return file_name(first) in names and len(names) == (int(start) - first) // file_bytes + 1
 
 
-def _has_entry(folder: int, file: str, end: int) -> bool:
+def _has_entry(file: str, end: int) -> bool:
     """Whether the last entry of a queue is present in its last file."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(file, flags, dir_fd=folder)
+        descriptor = os.open(file, flags)
         try:
             position = (end - 1) * ENTRY_BYTES - int(file.rpartition("/")[2])
             entry = parse_entries(os.pread(descriptor, ENTRY_BYTES, position))
