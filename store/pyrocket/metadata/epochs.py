@@ -6,18 +6,21 @@ epoch and saves the end of every queue. Offsets from an older epoch are valid up
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyrocket.base.cached import Cached
-from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error, int_keys, text_keys
-from pyrocket.metadata.json_table import file_stamp
+from pyrocket.formats.fastjson import int_keys, text_keys
+from pyrocket.metadata.json_table import OwnFile
 
 _LAST, _SKIPPED = 16, 100
 _MAX_ENDS = 1_000_000
 """How many ends the file has at most, besides those of the last recovery: 30 MB."""
+
+_REMEDY = (
+    "Restore it from a copy. Or delete it: then readers cannot detect where earlier recoveries"
+    " truncated the log."
+)
 
 _Ends = dict[str, dict[int, int]]
 """The end of each queue, by topic and queue id."""
@@ -27,8 +30,8 @@ class Epochs:
     """The epochs of one store. Raises StoreDamagedError for an invalid file."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._load = Cached(lambda: file_stamp(layout.epochs), self._parse)
+        self._file = OwnFile(layout.epochs, layout.scratch, _parse, _REMEDY)
+        self._load = Cached(self._file.stamp, lambda: self._file.read() or [])
 
     @property
     def current(self) -> int:
@@ -68,21 +71,11 @@ class Epochs:
         self._save([*_shortened(self._load(), ends), ends])
 
     def _save(self, cuts: list[_Ends]) -> None:
-        path = self._layout.epochs
-        content = [{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts]
-        replace_file(path, encode_own(path, content), self._layout.scratch)
+        self._file.save([{topic: text_keys(cut[topic]) for topic in cut} for cut in cuts])
 
-    def _parse(self) -> list[_Ends]:
-        text = read_or_none(self._layout.epochs)
-        try:
-            known = decode_own(self._layout.epochs, text) if text else []
-            return [{name: int_keys(ends) for name, ends in cut.items()} for cut in known]
-        except PARSE_ERRORS as error:
-            raise StoreDamagedError(
-                f"{self._layout.epochs} cannot be parsed ({describe_error(error)}).",
-                remedy="Restore it from a copy. Or delete it: then readers cannot detect where"
-                " earlier recoveries truncated the log.",
-            ) from error
+
+def _parse(content: Any) -> list[_Ends]:
+    return [{topic: int_keys(ends) for topic, ends in cut.items()} for cut in content]
 
 
 def _shortened(cuts: list[_Ends], last: _Ends) -> list[_Ends]:

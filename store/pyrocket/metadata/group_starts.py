@@ -5,15 +5,13 @@ changed. It outlives the topic, and is deleted with the group.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyrocket.base.arguments import is_whole
 from pyrocket.base.cached import Cached
-from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import StoreDamagedError, StoreUnavailableError
-from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
-from pyrocket.metadata.json_table import file_stamp
+from pyrocket.errors import StoreUnavailableError
+from pyrocket.metadata.json_table import OwnFile
 from pyrocket.values.consuming import GroupStart
 
 MAX_STARTS, MAX_OF_GROUP = 200_000, 20_000
@@ -21,6 +19,10 @@ MAX_STARTS, MAX_OF_GROUP = 200_000, 20_000
 that do not exist. The file has at most 60 MiB."""
 
 _TABLE = "starts"
+_REMEDY = (
+    "Restore it from a copy. Or remove it: then groups that have not committed any offset in a"
+    " topic start there as new groups."
+)
 
 _Starts = dict[str, dict[str, GroupStart]]
 
@@ -29,8 +31,8 @@ class GroupStartFile:
     """The file of one store, read only if it has changed. Raises StoreDamagedError if invalid."""
 
     def __init__(self, layout: Layout) -> None:
-        self._path, self._scratch = layout.group_starts, layout.scratch
-        self._load = Cached(lambda: file_stamp(self._path), self._parse)
+        self._file = OwnFile(layout.group_starts, layout.scratch, _parse, _REMEDY)
+        self._load = Cached(self._file.stamp, lambda: self._file.read() or {})
 
     def all(self) -> Mapping[str, Mapping[str, GroupStart]]:
         """Return all starts by group and topic."""
@@ -48,7 +50,7 @@ class GroupStartFile:
         others = sum(len(by_topic) for name, by_topic in known.items() if name != group)
         if len(of_group) > MAX_OF_GROUP or others + len(of_group) > MAX_STARTS:
             raise StoreUnavailableError(
-                f"{self._path} has no room for the starts of the group {group!r}: it has"
+                f"{self._file.path} has no room for the starts of the group {group!r}: it has"
                 f" {others + len(known.get(group, {}))} starts, {len(known.get(group, {}))} of them"
                 f" of this group; the maximum is {MAX_STARTS}, and {MAX_OF_GROUP} of a group.",
                 remedy="Delete groups that are not used: pyrocket group delete. Or subscribe to"
@@ -77,23 +79,6 @@ class GroupStartFile:
         if lowered != known:
             self._save(lowered)
 
-    def _parse(self) -> _Starts:
-        data = read_or_none(self._path)
-        if data is None:
-            return {}
-        try:
-            table = decode_own(self._path, data)[_TABLE]
-            return {
-                group: {topic: _start_of(**fields) for topic, fields in starts.items()}
-                for group, starts in table.items()
-            }
-        except PARSE_ERRORS as error:
-            raise StoreDamagedError(
-                f"{self._path} cannot be parsed ({describe_error(error)}).",
-                remedy="Restore it from a copy. Or remove it: then groups that have not committed"
-                " any offset in a topic start there as new groups.",
-            ) from error
-
     def _save(self, starts: _Starts) -> None:
         table = {
             group: {
@@ -102,7 +87,14 @@ class GroupStartFile:
             }
             for group, of_group in starts.items()
         }
-        replace_file(self._path, encode_own(self._path, {_TABLE: table}), self._scratch)
+        self._file.save({_TABLE: table})
+
+
+def _parse(content: Any) -> _Starts:
+    return {
+        group: {topic: _start_of(**fields) for topic, fields in starts.items()}
+        for group, starts in content[_TABLE].items()
+    }
 
 
 def _before(start: GroupStart, end: int) -> GroupStart:

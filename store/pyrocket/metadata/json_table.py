@@ -6,6 +6,8 @@ contains the table, so a file without it is invalid. This follows `ConfigManager
 exceptions: nothing is deleted, and a file that cannot be parsed is never treated as an empty table.
 
 Unknown fields, such as those of RocketMQ 5, are preserved when a table is changed.
+
+Our own files, `pyrocket/*.json`, have a checksum instead of a backup: see `OwnFile`.
 """
 
 import logging
@@ -16,8 +18,9 @@ from typing import Any, Generic, TypeVar
 from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import naming_obstacles
-from pyrocket.errors import StoreDamagedError
+from pyrocket.errors import OptionError, StoreDamagedError
 from pyrocket.formats import fastjson
+from pyrocket.formats.checked_json import decode_own, encode_own
 
 LOG = logging.getLogger("pyrocket")
 
@@ -138,6 +141,37 @@ def _version(content: Content) -> Content:
     version = {"counter": 0} if known is None else {"counter": 0, **known}
     version["counter"] = int(version["counter"])
     return version
+
+
+class OwnFile(Generic[_Table]):
+    """One of our own files. `parse` converts its content to values, or raises.
+
+    `remedy` is that of the error if the file is damaged.
+    """
+
+    def __init__(
+        self, path: Path, scratch: Path, parse: Callable[[Any], _Table], remedy: str
+    ) -> None:
+        self.path, self._scratch, self._parse, self._remedy = path, scratch, parse, remedy
+
+    def read(self) -> _Table | None:
+        """Return the values; None if the file is missing. Raises StoreDamagedError."""
+        data = read_or_none(self.path)
+        try:
+            return None if data is None else self._parse(decode_own(self.path, data))
+        except (*fastjson.PARSE_ERRORS, OptionError) as error:
+            raise StoreDamagedError(
+                f"{self.path} cannot be parsed ({fastjson.describe_error(error)}).",
+                remedy=self._remedy,
+            ) from error
+
+    def save(self, content: Any) -> None:
+        """Replace the file durably."""
+        replace_file(self.path, encode_own(self.path, content), self._scratch)
+
+    def stamp(self) -> object:
+        """Return a value that changes whenever the file changes."""
+        return file_stamp(self.path)
 
 
 @naming_obstacles

@@ -11,11 +11,11 @@ import uuid
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
-from pyrocket.errors import InvalidInputError, StoreDamagedError, StoreReadOnlyError
-from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import PARSE_ERRORS
+from pyrocket.errors import InvalidInputError, StoreReadOnlyError
+from pyrocket.metadata.json_table import OwnFile
+
+_REMEDY = "Restore it from a copy of the directory, or make the replica again."
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,16 @@ class RoleFile:
     """The file of one store. Each call reads or writes the file."""
 
     def __init__(self, layout: Layout) -> None:
-        self._path, self._scratch, self._root = layout.role, layout.scratch, layout.root
+        self._file = OwnFile(layout.role, layout.scratch, lambda known: Role(**known), _REMEDY)
+        self._root = layout.root
 
     def read(self) -> Role:
         """Return the role; without a file, that of a store of its own. Raises StoreDamagedError."""
-        data = read_or_none(self._path)
-        try:
-            return Role(**decode_own(self._path, data)) if data is not None else Role()
-        except (TypeError, *PARSE_ERRORS) as error:
-            raise StoreDamagedError(
-                f"{self._path} cannot be read: {error}.",
-                remedy="Restore it from a copy of the directory, or make the replica again.",
-            ) from error
+        return self._file.read() or Role()
 
     def write(self, role: Role) -> None:
         """Set the role durably."""
-        replace_file(self._path, encode_own(self._path, asdict(role)), self._scratch)
+        self._file.save(asdict(role))
 
     def change(self, **fields: Any) -> None:
         """Set fields of the role durably, if they are different."""

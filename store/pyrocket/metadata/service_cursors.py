@@ -26,10 +26,8 @@ from pyrocket.disk.shared_state import (
     SharedState,
     level_field,
 )
-from pyrocket.errors import StoreDamagedError
-from pyrocket.formats import fastjson
-from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import int_keys
+from pyrocket.formats.checked_json import encode_own
+from pyrocket.formats.fastjson import int_keys, java_long
 from pyrocket.formats.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -40,7 +38,7 @@ from pyrocket.formats.system_topics import (
 from pyrocket.index.queues.consume_queue import QueueTable
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.metadata.groups import GroupOffsets
-from pyrocket.metadata.json_table import Content, JsonTable
+from pyrocket.metadata.json_table import Content, JsonTable, OwnFile
 
 _LEVEL_FIELDS = {level_field(level): level for level in range(1, MAX_DELAY_LEVELS + 1)}
 _NAMES = {
@@ -54,6 +52,11 @@ _NAMES = {
 
 Cursors = Mapping[int, int]
 """Field of the shared state → value."""
+
+_REMEDY = (
+    "Restore it from a copy. Or remove it: then delayed messages may be delivered twice, from the"
+    " cursors in RocketMQ's config/delayOffset.json on."
+)
 
 
 def save_cursors(
@@ -123,18 +126,11 @@ def _cursor_queues() -> dict[int, tuple[str, int]]:
 
 def read_cursors(layout: Layout) -> dict[int, int]:
     """Return the cursors in `pyrocket/cursors.json`, by field. Raises StoreDamagedError."""
-    data = read_or_none(layout.cursors)
-    try:
-        known = {} if data is None else decode_own(layout.cursors, data)
-        return {
-            _NAMES[name]: fastjson.java_long(at) for name, at in known.items() if name in _NAMES
-        }
-    except fastjson.PARSE_ERRORS as error:
-        raise StoreDamagedError(
-            f"{layout.cursors} cannot be parsed ({fastjson.describe_error(error)}).",
-            remedy="Restore it from a copy. Or remove it: then delayed messages may be delivered"
-            " twice, from the cursors in RocketMQ's config/delayOffset.json on.",
-        ) from error
+    return OwnFile(layout.cursors, layout.scratch, _by_field, _REMEDY).read() or {}
+
+
+def _by_field(content: Content) -> dict[int, int]:
+    return {_NAMES[name]: java_long(at) for name, at in content.items() if name in _NAMES}
 
 
 def _of_java(layout: Layout) -> dict[int, int]:

@@ -26,12 +26,10 @@ from pyrocket.base.arguments import check_text, check_type, is_whole
 from pyrocket.base.cached import Cached
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import MAX_QUEUES
-from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import lock_identity
-from pyrocket.errors import InvalidInputError, StoreDamagedError, TopicNameError, TopicNotFoundError
+from pyrocket.errors import InvalidInputError, TopicNameError, TopicNotFoundError
 from pyrocket.formats import fastjson
-from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.formats.record import MAX_TOPIC_BYTES
 from pyrocket.formats.system_topics import (
     CLOSED_TO_SENDERS,
@@ -41,7 +39,7 @@ from pyrocket.formats.system_topics import (
     RETRY_PREFIX,
     SYSTEM_PREFIX,
 )
-from pyrocket.metadata.json_table import Content, JsonTable, file_stamp
+from pyrocket.metadata.json_table import Content, JsonTable, OwnFile
 from pyrocket.values.admin import PERM_READ, PERM_WRITE, TopicConfig
 
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
@@ -98,6 +96,10 @@ _SYSTEM_NAME = re.compile(r"[%|+a-zA-Z0-9_-]+")
 
 _TABLE = "topicConfigTable"
 _DEFAULTS = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+_REMEDY = (
+    "Restore it from a copy. Or remove it: then running queries treat the topics as new ones, and a"
+    " topic created with the name of a deleted one loses its messages."
+)
 _MAX_NAMED = 10
 _MAX_QUEUES = 1 << 16
 """A larger queue count is treated as damage, because checking all queues would take too long."""
@@ -159,20 +161,20 @@ class Topics:
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self._layout, self._clock = layout, clock
         self.table = JsonTable(layout, "topics", _parse, required=_TABLE)
-        self._cache: tuple[object, dict[str, TopicConfig]] | None = None
+        self._own_file = OwnFile(layout.topic_ids, layout.scratch, _own_of, _REMEDY)
+        self._all = Cached(lambda: (self.table.stamp(), self._own_file.stamp()), self._read)
         self._own_cache: tuple[object, _Own] | None = None
 
     def all(self) -> dict[str, TopicConfig]:
-        stamp = self.table.stamp(), file_stamp(self._layout.topic_ids)
-        if self._cache is None or self._cache[0] != stamp:
-            own, table = self._own(), self.table.read()
-            entries = {**self._lost(own, table), **table}
-            topics = {
-                name: TopicConfig(name, *entries[name], own.ids.get(name, ""))
-                for name in sorted(entries)
-            }
-            self._cache = stamp, topics
-        return self._cache[1]
+        return self._all()
+
+    def _read(self) -> dict[str, TopicConfig]:
+        own, table = self._own(), self.table.read()
+        entries = {**self._lost(own, table), **table}
+        return {
+            name: TopicConfig(name, *entries[name], own.ids.get(name, ""))
+            for name in sorted(entries)
+        }
 
     def get(self, name: str) -> TopicConfig:
         """Return one topic. Raises TopicNotFoundError with the most similar name."""
@@ -269,20 +271,10 @@ class Topics:
 
     def _own(self) -> "_Own":
         """Return the content of `pyrocket/topics.json`. It is cached: change only copies."""
-        path = self._layout.topic_ids
-        stamp, cached = file_stamp(path), self._own_cache
+        stamp, cached = self._own_file.stamp(), self._own_cache
         if cached is not None and cached[0] == stamp:
             return cached[1]
-        data = read_or_none(path)
-        try:
-            own = _own_of({} if data is None else decode_own(path, data))
-        except fastjson.PARSE_ERRORS as error:
-            raise StoreDamagedError(
-                f"{path} cannot be parsed ({fastjson.describe_error(error)}).",
-                remedy="Restore it from a copy. Or remove it: then running queries treat the topics"
-                " as new ones, and a topic created with the name of a deleted one loses its"
-                " messages.",
-            ) from error
+        own = self._own_file.read() or _own_of({})
         self._own_cache = stamp, own
         return own
 
@@ -294,9 +286,8 @@ class Topics:
             "known": {name: _to_json(name, entry) for name, entry in own.known.items()},
             "lock": own.lock,
         }
-        path = self._layout.topic_ids
-        replace_file(path, encode_own(path, content), self._layout.scratch)
-        self._own_cache = file_stamp(path), own
+        self._own_file.save(content)
+        self._own_cache = self._own_file.stamp(), own
 
 
 @dataclass

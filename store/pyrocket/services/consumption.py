@@ -16,7 +16,7 @@ import numpy as np
 
 from pyrocket.base.cached import Cached
 from pyrocket.base.clock import Clock, steady_clock, system_clock
-from pyrocket.disk.io import read_hint, read_or_none, replace_file
+from pyrocket.disk.io import read_hint
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.disk.shared_state import DISPATCHED
@@ -31,7 +31,7 @@ from pyrocket.errors import (
     StorePermissionError,
 )
 from pyrocket.filters.message_filter import EVERYTHING, MessageFilter
-from pyrocket.formats.checked_json import decode_own, encode_own
+from pyrocket.formats.checked_json import decode_own
 from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_batch import EncodedBatch
@@ -39,6 +39,7 @@ from pyrocket.formats.record_decode import Record, decode_record
 from pyrocket.formats.system_topics import POP_TOPIC
 from pyrocket.metadata.epochs import Epochs
 from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
+from pyrocket.metadata.json_table import OwnFile
 from pyrocket.metadata.topics import lacking_topics
 from pyrocket.values.admin import GroupConfig, TopicConfig
 from pyrocket.values.message import QueueOffsets, StoredMessage
@@ -342,10 +343,9 @@ class Consumption:
 
         Raises StoreUnavailableError (WRITE_FAILED, DISK_FULL).
         """
-        layout = self._layout
         self._engine.writer.room.check_usable()
-        with translating_os_errors(layout.root, "try again"):
-            replace_file(layout.pop, encode_own(layout.pop, content), layout.scratch)
+        with translating_os_errors(self._layout.root, "try again"):
+            _pop_file(self._layout).save(content)
         self.saved_next = int(content["next"])
 
     def held_from(self) -> int:
@@ -372,12 +372,12 @@ def no_group(name: str) -> GroupNotFoundError:
 
 def check_pop_file(layout: Layout) -> None:
     """Raise StoreDamagedError if the snapshot cannot be read."""
-    data = read_or_none(layout.pop)
-    try:
-        int(decode_own(layout.pop, data)["next"]) if data is not None else 0
-    except PARSE_ERRORS as error:
-        raise StoreDamagedError(
-            f"{layout.pop} cannot be parsed ({describe_error(error)}): consumer groups receive"
-            " messages again that they have acked.",
-            remedy="Restore it from a copy, or remove it.",
-        ) from error
+    _pop_file(layout).read()
+
+
+def _pop_file(layout: Layout) -> OwnFile[int]:
+    remedy = (
+        "Restore it from a copy, or remove it: then consumer groups receive messages again that"
+        " they have acked."
+    )
+    return OwnFile(layout.pop, layout.scratch, lambda content: int(content["next"]), remedy)

@@ -119,7 +119,9 @@ def test_an_unreadable_retention_file_is_reported_and_nothing_is_deleted(path, c
     filled(path, clock, retention=KEPT).close()
     count = len(log_files(path))
     (path / "pyrocket" / "retention.json").write_text(text)
-    with pytest.raises(StoreDamagedError, match=r"retention\.json cannot be read.*store retention"):
+    with pytest.raises(
+        StoreDamagedError, match=r"retention\.json cannot be parsed.*store retention"
+    ):
         Store.open(path, config=SMALL, clock=clock)
     assert "CONFIG_BROKEN" in {found.code for found in verify(path).findings}
     (path / "pyrocket" / "retention.json").unlink()

@@ -11,23 +11,16 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from pyrocket.base.clock import Clock
-from pyrocket.disk.io import read_or_none, replace_file
 from pyrocket.disk.layout import Layout
 from pyrocket.engine.reader import Reader
-from pyrocket.errors import (
-    PLACEHOLDER,
-    OffsetOutOfRangeError,
-    RecordDamagedError,
-    StoreDamagedError,
-)
-from pyrocket.formats.checked_json import decode_own, encode_own
-from pyrocket.formats.fastjson import PARSE_ERRORS, describe_error
+from pyrocket.errors import PLACEHOLDER, OffsetOutOfRangeError, RecordDamagedError
 from pyrocket.formats.publish_record import BEGIN, SinkRecord, decode_sink_records
 from pyrocket.formats.system_topics import SINK_TOPIC
+from pyrocket.metadata.json_table import OwnFile
 from pyrocket.services.sink.batch import ONCE
 
 _log = logging.getLogger(__name__)
@@ -120,7 +113,7 @@ class SinkLedger:
     """The ledger of one store; thread-safe. Reading takes no lock of the store."""
 
     def __init__(self, layout: Layout, reader: Reader, clock: Clock) -> None:
-        self._path, self._scratch = layout.sink_ledger, layout.scratch
+        self._file = _file(layout)
         self._reader, self._clock = reader, clock
         self._lock = Lock()
         self._known: _State | None = None
@@ -150,7 +143,7 @@ class SinkLedger:
         state.forget(self._clock())
         queries = {key: asdict(entry) for key, entry in sorted(state.entries.items())}
         content = {"next": state.next, "last": state.last, "queries": queries}
-        replace_file(self._path, encode_own(self._path, content), self._scratch)
+        self._file.save(content)
         state.saved_next = state.next
 
     def _read(self) -> _State:
@@ -177,10 +170,12 @@ class SinkLedger:
 
     def _load(self, first: int, end: int) -> _State:
         """Return the state of the file, without parts that disagree with the log."""
-        state = _load(self._path)
+        state = self._file.read() or _State(0, -1, {})
         if self._agrees(state, first, end):
             return state
-        _log.warning("%s does not match the log: it is used only for deleted messages", self._path)
+        _log.warning(
+            "%s does not match the log: it is used only for deleted messages", self._file.path
+        )
         records = self._records(first, end) if first < end else ()
         begin = next((record.offset for record in records if record), 2**63 - 1)
         return _State(
@@ -217,27 +212,24 @@ class SinkLedger:
 
 def check_ledger(layout: Layout) -> None:
     """Raise StoreDamagedError if the file cannot be read."""
-    _load(layout.sink_ledger)
+    _file(layout).read()
 
 
-def _load(path: Path) -> _State:
-    data = read_or_none(path)
-    if data is None:
-        return _State(0, -1, {})
-    try:
-        content = decode_own(path, data)
-        entries = {
-            key: LedgerEntry(**{**value, "past_runs": tuple(value["past_runs"])})
-            for key, value in content["queries"].items()
-        }
-        known = int(content["next"])
-        return _State(known, int(content["last"]), entries, saved_next=known)
-    except PARSE_ERRORS as error:
-        raise StoreDamagedError(
-            f"{path} cannot be parsed ({describe_error(error)}).",
-            remedy="Restore it from a copy, or delete it: batches whose messages are still in"
-            " the log stay known, but older batches could be published twice.",
-        ) from error
+def _file(layout: Layout) -> OwnFile[_State]:
+    remedy = (
+        "Restore it from a copy, or delete it: batches whose messages are still in the log stay"
+        " known, but older batches could be published twice."
+    )
+    return OwnFile(layout.sink_ledger, layout.scratch, _parse, remedy)
+
+
+def _parse(content: Any) -> _State:
+    entries = {
+        key: LedgerEntry(**{**value, "past_runs": tuple(value["past_runs"])})
+        for key, value in content["queries"].items()
+    }
+    known = int(content["next"])
+    return _State(known, int(content["last"]), entries, saved_next=known)
 
 
 def _entry_of(record: SinkRecord) -> LedgerEntry:
