@@ -329,24 +329,34 @@ class IndexCoverage:
         return len(files)
 
     def _has_right_times(self, file: IndexFileInfo) -> bool:
-        """Whether the header has the store times of the file's first and last record.
-
-        If the log does not have such a record, the header's times must match those of the items.
-        """
-        header, place = file.header, _place(file)
+        """Whether the header has the store times of the file's first and last record."""
+        place = _place(file)
         known = self._confirmed.get(place)
         if known is file or known == file:
             return True
-        ends = (
-            (header.begin_offset, header.begin_timestamp),
-            (header.end_offset, header.end_timestamp),
-        )
-        for offset, time in ends if header.count > 1 else ():
-            stored = self._stored(offset)
-            if not file.times_agree if stored is None else stored != time:
-                return False
+        if self.wrong_time(file):
+            return False
         self._confirmed[place] = file
         return True
+
+    def wrong_time(self, file: IndexFileInfo) -> str:
+        """Describe a time in the header that is not that of the file's first or last record.
+
+        If the log does not have such a record, the header's times must match those of the items.
+        Returns an empty string if the times are right.
+        """
+        header = file.header
+        ends = (
+            ("begin", header.begin_offset, header.begin_timestamp),
+            ("end", header.end_offset, header.end_timestamp),
+        )
+        for word, offset, time in ends if header.count > 1 else ():
+            stored = self._stored(offset)
+            if stored is None and not file.times_agree:
+                return "the times in its header contradict its items."
+            if stored not in (None, time):
+                return f"its header has the {word} time {time} ms; the log has {stored} ms."
+        return ""
 
     def _stored(self, offset: int) -> int | None:
         """Return the store time of the record at `offset`; None without a record."""

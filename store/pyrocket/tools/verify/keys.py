@@ -4,7 +4,6 @@ The index files contain the items in log order, so log and index are each read o
 RocketMQ 5.5 also indexes tags, with the key `T#tag`: such items are allowed but not required.
 """
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -29,8 +28,9 @@ from pyrocket.formats.properties import TAGS
 from pyrocket.formats.record import SYS_DAMAGED
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import IndexFile, IndexFileInfo, inspect
-from pyrocket.index.keys.key_index import KeyIndex
+from pyrocket.index.keys.key_index import IndexCoverage, KeyIndex
 from pyrocket.index.keys.key_items import key_items
+from pyrocket.log.commit_log import CommitLog
 from pyrocket.metadata.store_sizes import GIVE_INDEX_SIZES
 from pyrocket.tools.verify.files import NOT_OF_A_STORE
 from pyrocket.tools.verify.report import Findings, Severity, repair
@@ -84,6 +84,7 @@ class KeyCheck:
     def __init__(
         self,
         layout: Layout,
+        log: CommitLog,
         geometry: Geometry | None,
         findings: Findings,
         *,
@@ -96,13 +97,12 @@ class KeyCheck:
         self._geometry = geometry or Geometry(1, 2)
         self._live, self._complete, self._lag = live, complete, lag
         self._index = KeyIndex(layout, self._geometry)
+        self._coverage = IndexCoverage(log, self._index)
         self._files: list[IndexFileInfo] = []
-        self._names: list[str] = []
         self._ends: list[int] = []
         self._begin = -1
         self._can_compare = geometry is not None and self._find_files()
         self._is_wanted = bool(self._files) or lag is Severity.WARNING
-        self._times = _KeyTimes([file for file in self._files if self._is_trusted(file)])
         self._blocks = self._items()
         self._pending = _NO_PAIRS, _item_places(0, [], first=False)
         self._keys_before = self._keys_after = 0
@@ -128,7 +128,6 @@ class KeyCheck:
                 break
             self._begin = self._begin if self._files else file.header.begin_offset
             self._files.append(file)
-            self._names.append(name)
             self._ends.append(file.header.end_offset)
         return True
 
@@ -170,7 +169,6 @@ class KeyCheck:
             self._keys_after += len(run)
 
     def _compare_run(self, run: RecordFields, first: int, end: int) -> None:
-        self._times.feed(run)
         wanted = key_items(run)
         self._keys_before += int((wanted.offsets < self._begin).sum())
         self._keys_after += int((wanted.offsets > end).sum())
@@ -203,34 +201,37 @@ class KeyCheck:
             pass
         if self._complete and self._keys_after and self._lag is not None:
             self._report_lag(self._lag)
-        if self._names:
+        if self._files:
             self._report_files(log_end)
 
     def _report_lag(self, lag: Severity) -> None:
         fix = _REBUILD if lag is Severity.WARNING else _LEAVE
-        file = f"index/{self._names[-1]}" if self._names else "index"
+        file = f"index/{self._files[-1].name}" if self._files else "index"
         what = f"there is no index: a query by key reads all {self._keys_after} messages."
         if self._is_wanted:
             what = f"{self._keys_after} keys at the end of the log are not in the index."
         self._findings.add("KEY_INDEX_BEHIND", lag, file, what, fix)
 
     def _report_files(self, log_end: int) -> None:
-        for name, what in self._times.wrong() if self._can_compare else ():
-            self._add("KEY_INDEX_DAMAGED", name, what)
+        for file in filter(self._is_trusted, self._files) if self._can_compare else ():
+            if what := self._coverage.wrong_time(file):
+                self._add("KEY_INDEX_DAMAGED", file.name, what)
         if self._end >= log_end:
             what = "it has items that point beyond the end of the log."
-            self._add("KEY_INDEX_AHEAD", self._names[-1], what)
+            self._add("KEY_INDEX_AHEAD", self._files[-1].name, what)
         if self._complete and self._keys_before:
             what = f"{self._keys_before} keys at the beginning of the log are not in the index."
-            self._add("KEY_INDEX_GAPS", self._names[0], what)
+            self._add("KEY_INDEX_GAPS", self._files[0].name, what)
         for number, count in sorted(self._missing.items()):
-            self._add("KEY_INDEX_GAPS", self._names[number], f"{count} keys are not in the index.")
+            self._add(
+                "KEY_INDEX_GAPS", self._files[number].name, f"{count} keys are not in the index."
+            )
         for number, count in sorted(self._wrong.items()):
             what = f"{count} items match no key in the log."
-            self._add("KEY_INDEX_WRONG", self._names[number], what)
+            self._add("KEY_INDEX_WRONG", self._files[number].name, what)
         for number, count in sorted(self._late.items()):
             what = f"{count} items have times that differ from the log."
-            self._add("KEY_INDEX_WRONG", self._names[number], what)
+            self._add("KEY_INDEX_WRONG", self._files[number].name, what)
 
     def _take(self, last: int) -> tuple[Pairs, ItemPlaces]:
         """Return the items up to the record at log offset `last`, and their places."""
@@ -247,10 +248,10 @@ class KeyCheck:
 
     def _items(self) -> Iterator[tuple[Pairs, ItemPlaces]]:
         """Yield the items of all files in blocks, and their places."""
-        for number, name in enumerate(self._names):
+        for number, checked in enumerate(self._files):
             # Cleaning may delete files during the check.
-            with suppress(FileNotFoundError), self._index.open(name) as file:
-                yield from self._items_of(number, name, file)
+            with suppress(FileNotFoundError), self._index.open(checked.name) as file:
+                yield from self._items_of(number, checked.name, file)
 
     def _items_of(
         self, number: int, name: str, file: IndexFile
@@ -264,7 +265,7 @@ class KeyCheck:
             broken += _broken_links(items, first, heads)
             places = _item_places(number, items["seconds"], first=first == 1)
             yield _pairs(items["physical_offset"], items["key_hash"]), places
-        if not (self._live and name == self._names[-1]):
+        if not (self._live and name == self._files[-1].name):
             broken += int((file.slots() != heads).sum())
             if wrong := _wrong_slots(file.header(), int((heads != 0).sum())):
                 self._add("KEY_INDEX_DAMAGED", name, wrong)
@@ -313,49 +314,6 @@ def _wrong_slots(header: IndexHeader, filled: int) -> str:
     if filled <= header.slot_count < header.count:
         return ""
     return f"its header counts {header.slot_count} used slots, but it has {filled}."
-
-
-class _KeyTimes:
-    """Compares the begin and end times in file headers with the log, run by run."""
-
-    def __init__(self, files: Sequence[IndexFileInfo]) -> None:
-        self._files = files
-        self._pending = sorted(
-            (offset, number, word, time)
-            for number, file in enumerate(files)
-            for word, offset, time in (
-                ("begin", file.header.begin_offset, file.header.begin_timestamp),
-                ("end", file.header.end_offset, file.header.end_timestamp),
-            )
-        )
-        self._wrong: dict[int, str] = {}
-
-    def feed(self, run: RecordFields) -> None:
-        """Compare header times with the store times of a run, each header time once."""
-        known, left = run.physical_offset, self._pending
-        first = bisect_left(left, (int(known[0]),))
-        last = bisect_right(left, (int(known[-1]) + 1,))
-        unseen = []
-        for edge in left[first:last]:
-            offset, number, word, time = edge
-            row = int(known.searchsorted(offset))
-            if row == len(known) or known[row] != offset:
-                unseen.append(edge)
-                continue
-            stored = int(run.store_timestamp[row])
-            if stored != time:
-                what = f"its header has the {word} time {time} ms; the log has {stored} ms."
-                self._wrong.setdefault(number, what)
-        self._pending[first:last] = unseen
-
-    def wrong(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each file with a wrong time, and a description."""
-        for _, number, _, _ in self._pending:
-            if not self._files[number].times_agree:
-                what = "the times in its header contradict its items."
-                self._wrong.setdefault(number, what)
-        for number, what in sorted(self._wrong.items()):
-            yield self._files[number].name, what
 
 
 def _item_places(file: int, seconds: npt.ArrayLike, *, first: bool) -> ItemPlaces:

@@ -217,6 +217,7 @@ class _Check:
             report_geometry(self._findings, config, given=known)
         return KeyCheck(
             self._layout,
+            self._log,
             Geometry(config.index_slots, config.index_items) if known else None,
             self._findings,
             live=not self.observed.at_rest,
