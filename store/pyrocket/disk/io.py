@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyrocket.disk import io
 from pyrocket.disk.os_errors import naming_obstacles, wrong_kind
-from pyrocket.disk.tree import entered, open_folder
+from pyrocket.disk.tree import entered, opened_folder
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 
 
@@ -139,11 +139,8 @@ def sync_or_fail(descriptor: int) -> None:
 @naming_obstacles
 def sync_directory(path: Path) -> None:
     """Flush a folder after files in it were created, renamed or deleted."""
-    descriptor = open_folder(path)
-    try:
+    with opened_folder(path) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @naming_obstacles
@@ -196,19 +193,17 @@ def clear_directory(path: Path) -> None:
     Works through descriptors. The contents of subfolders are moved up first, so that the depth of
     the tree does not matter.
     """
-    top = open_folder(path)
-    try:
-        while names := os.listdir(top):
-            for name in names:
-                if stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
-                    _empty(name, top)
-                else:
-                    os.unlink(name, dir_fd=top)
-    except OSError as error:
-        error.filename = f"{path}/{error.filename}"
-        raise
-    finally:
-        os.close(top)
+    with opened_folder(path) as top:
+        try:
+            while names := os.listdir(top):
+                for name in names:
+                    if stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+                        _empty(name, top)
+                    else:
+                        os.unlink(name, dir_fd=top)
+        except OSError as error:
+            error.filename = f"{path}/{error.filename}"
+            raise
 
 
 def _empty(name: str, top: int) -> None:
@@ -271,11 +266,8 @@ def make_directory(path: Path) -> None:
             raise NotADirectoryError(
                 errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)
             ) from error
-    made = open_folder(path)
-    try:
+    with opened_folder(path) as made:
         _share_with_group(made, path.parent)
-    finally:
-        os.close(made)
     sync_directory(path.parent)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,14 +42,12 @@ def disk_usage(folders: Iterable[Path]) -> DiskUsage:
 
 def free_bytes(folder: Path) -> int:
     """Return the number of bytes available to users on the folder's file system."""
-    blocks = os.statvfs(folder)
-    return blocks.f_bavail * blocks.f_frsize
+    return shutil.disk_usage(folder).free
 
 
 def _usage(folder: Path) -> DiskUsage:
-    blocks = os.statvfs(folder)
-    used = blocks.f_blocks - blocks.f_bfree
-    return DiskUsage(used * blocks.f_frsize, (used + blocks.f_bavail) * blocks.f_frsize)
+    known = shutil.disk_usage(folder)
+    return DiskUsage(known.used, known.used + known.free)
 
 
 # Prefers a clock that continues while the machine sleeps.

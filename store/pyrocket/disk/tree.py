@@ -61,13 +61,17 @@ def entered(path: str | Path) -> Iterator[tuple[int | None, str]]:
         os.close(descriptor)
 
 
-def open_folder(path: str | Path) -> int:
-    """Return a descriptor of a folder, for listing or syncing it."""
+@contextmanager
+def opened_folder(path: str | Path) -> Iterator[int]:
+    """Yield a descriptor of a folder, for listing or syncing it."""
     path = os.fspath(path)
     at = _root_length(path)
-    if at < 0 or path in _roots:
-        return os.open(path, _LIST)
-    return _walk(path, at, _LIST)
+    is_plain = at < 0 or path in _roots
+    descriptor = os.open(path, _LIST) if is_plain else _walk(path, at, _LIST)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
@@ -87,8 +91,8 @@ def links_of(root: Path, *, everywhere: bool) -> Iterator[Path]:
 def _is_refused(folder: Path) -> bool:
     """Whether a folder at the top is a forbidden link."""
     try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.close(open_folder(folder))
+        with suppress(FileNotFoundError, NotADirectoryError), opened_folder(folder):
+            return False
     except StoreDamagedError:
         return True
     return False
@@ -109,12 +113,8 @@ def _links_below(top: Path) -> Iterator[Path]:
 @contextmanager
 def listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     """Yield the entries of `os.scandir` for a folder. Their `path` attribute is only the name."""
-    descriptor = open_folder(folder)
-    try:
-        with os.scandir(descriptor) as entries:
-            yield entries
-    finally:
-        os.close(descriptor)
+    with opened_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        yield entries
 
 
 def _root_length(path: str) -> int:

@@ -55,7 +55,7 @@ def test_a_folder_that_another_process_deletes_at_any_step_is_created_again(area
         make(made, parent)
 
     monkeypatch.setattr(io, "_share_with_group", deleting)
-    opened, opens = io.open_folder, []
+    opened, opens = io.opened_folder, []
 
     def losing(path):
         if path == area.path(NAME).parent and len(opens) < 2:
@@ -63,7 +63,7 @@ def test_a_folder_that_another_process_deletes_at_any_step_is_created_again(area
             opens.append(path)
         return opened(path)
 
-    monkeypatch.setattr(io, "open_folder", losing)
+    monkeypatch.setattr(io, "opened_folder", losing)
     os.close(area.open(NAME))
     assert area.path(NAME).exists()
     assert len(deleted) == 3
