@@ -140,6 +140,18 @@ class Layout:
         return self.root / "config" / f"{name}.json.bak"
 
     @property
+    def tables(self) -> tuple[Path, ...]:
+        """Our files with the state of topics, groups and services, except cursors."""
+        own = self.topic_ids, self.epochs, self.sink_ledger, self.pop, self.retention
+        return *own, self.group_starts
+
+    @property
+    def small_files(self) -> tuple[Path, ...]:
+        """`tables`, whether they exist or not, the sink's markers, and RocketMQ's JSON files."""
+        config = [path for path in listed(self.root / "config") if ".json" in path.name]
+        return *self.tables, *sorted(listed(self.sink_markers)), *sorted(config)
+
+    @property
     def looks_like_a_store(self) -> bool:
         """Whether RocketMQ or pyrocket has created this directory completely."""
         if self.identity.exists():

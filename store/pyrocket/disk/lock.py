@@ -219,14 +219,11 @@ def is_locked(path: Path) -> bool | None:
     if sys.platform != "linux":
         return None
     try:
-        descriptor = io.open_file(path, os.O_RDONLY)
+        with io.opened(path, os.O_RDONLY) as descriptor:
+            request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
     except (OSError, StoreDamagedError):
         return None
-    try:
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
-    finally:
-        os.close(descriptor)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 

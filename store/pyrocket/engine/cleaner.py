@@ -26,13 +26,13 @@ Above `full_ratio` appends are refused (`DiskRoom`). Source:
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from pyrocket.base.arguments import check_amount, format_size
 from pyrocket.base.clock import Clock
-from pyrocket.base.config import Retention, StoreConfig
+from pyrocket.base.config import Retention
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.machine import DiskUsage
@@ -283,15 +283,13 @@ class Cleaner:
             self._structure_changed()
         for run, start in expired:
             run.remove(start)
-        queue_files, index_files = len(expired), self._remove_index_files(log_start)
+        queue_files = len(expired)
+        index_files = _unless_damaged(
+            self._layout, lambda: self._keys.index.remove_below(log_start)
+        )
         if queue_files or index_files:
             self._structure_changed()
         return CleanReport(removals, queue_files, index_files, log_start=log_start, kept=kept)
-
-    def _remove_index_files(self, log_start: int) -> int:
-        with _damaged_index_stays(self._layout):
-            return self._keys.index.remove_below(log_start)
-        return 0
 
     def _plan(self, policy: Retention) -> tuple[Removal, ...]:
         return plan_cleaning(policy, log_files(self._log), self._room.usage(), self._clock())
@@ -336,6 +334,7 @@ def preview(
     plan = _planned_by_hand(log, policy, reader.clock(), hours, total_bytes)
     removals, kept = hold_back(plan, *hooks.held_from())
     start = removals[-1].file.start + log.file_bytes if removals else log.first_offset()
+    index = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
     growing = hooks.moved_by(start) if removals else set()
     queue_files = (
         queues.get(*key).files_below(start, grows=key in growing) for key in queues.on_disk()
@@ -343,7 +342,7 @@ def preview(
     return CleanReport(
         removals,
         sum(map(len, queue_files)),
-        _index_files(layout, config, start),
+        _unless_damaged(layout, lambda: len(index.names_below(start))),
         dry_run=True,
         log_start=start,
         kept=kept,
@@ -371,20 +370,13 @@ def _count(before: Mapping[tuple[str, int], int], after: Mapping[tuple[str, int]
     return sum(after[key] - minimum for key, minimum in before.items() if key in after)
 
 
-def _index_files(layout: Layout, config: StoreConfig, log_start: int) -> int:
-    with _damaged_index_stays(layout):
-        index = KeyIndex(layout, Geometry(config.index_slots, config.index_items))
-        return len(index.names_below(log_start))
-    return 0
-
-
-@contextmanager
-def _damaged_index_stays(layout: Layout) -> Iterator[None]:
-    """Log and ignore a damaged index, so that cleaning continues; look-ups report it."""
+def _unless_damaged(layout: Layout, count: Callable[[], int]) -> int:
+    """Return a number of index files; 0 if the index is damaged, so that cleaning continues."""
     try:
-        yield
-    except StoreDamagedError as error:
+        return count()
+    except StoreDamagedError as error:  # Look-ups report it.
         _log.warning("index files of %s are not deleted: %s", layout.root, error)
+        return 0
 
 
 def check_limits(hours: float | None, total_bytes: int | None) -> None:

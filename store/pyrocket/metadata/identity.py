@@ -40,6 +40,7 @@ from pyrocket.formats.checked_json import check_own_version
 from pyrocket.formats.fastjson import describe_error
 from pyrocket.formats.record_fields import NOT_SEALED, OPEN_END, SealedRanges
 from pyrocket.metadata.delay_levels import learn_delay_levels
+from pyrocket.metadata.json_table import file_stamp
 from pyrocket.metadata.store_sizes import (
     GIVE_INDEX_SIZES,
     check_all_lengths,
@@ -124,16 +125,7 @@ def _check_versions(layout: Layout) -> None:
     with suppress(*_UNREAD, *_INVALID):
         known = json.loads(read_or_none(layout.identity) or b"{}")
         check_version(layout.identity, known.get("version", 1), known.get("release", ""))
-    for path in (
-        layout.topic_ids,
-        layout.epochs,
-        layout.cursors,
-        layout.sink_ledger,
-        layout.pop,
-        layout.role,
-        layout.retention,
-        layout.group_starts,
-    ):
+    for path in (*layout.tables, layout.cursors, layout.role):
         with suppress(*_UNREAD):
             check_own_version(path, read_or_none(path) or b"")
     with suppress(*_UNREAD):
@@ -227,7 +219,7 @@ class SealedLog:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._ranges = Cached(
-            lambda: (_stamp(layout.identity), lock_identity(layout.lock)), self._read
+            lambda: (file_stamp(layout.identity), lock_identity(layout.lock)), self._read
         )
 
     def __call__(self) -> SealedRanges:
@@ -344,11 +336,3 @@ def create_identity(layout: Layout, config: StoreConfig, created_ms: int) -> Ide
     }
     _save(layout, content)
     return identity
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size

@@ -179,6 +179,6 @@ def file_stamp(path: Path) -> tuple[int, int, int] | None:
     """Return a value that changes whenever a file is replaced; None if it is missing."""
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_mtime_ns, status.st_ino, status.st_size

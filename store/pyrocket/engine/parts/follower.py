@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import StoreConfig
 from pyrocket.disk import io
-from pyrocket.disk.layout import Layout, listed
+from pyrocket.disk.layout import Layout
 from pyrocket.disk.shared_state import (
     CHECKPOINTED,
     DISPATCHED,
@@ -85,10 +85,7 @@ class SmallFiles:
 
 def small_paths(layout: Layout) -> dict[str, Path]:
     """Return the small files of a store that its replica needs, by name."""
-    own = layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop, layout.retention
-    config = [path for path in listed(layout.config("x").parent) if ".json" in path.name]
-    paths = (*own, layout.group_starts, *listed(layout.sink_markers), *config)
-    known = {str(path.relative_to(layout.root)): path for path in paths}
+    known = {str(path.relative_to(layout.root)): path for path in layout.small_files}
     return {name: path for name, path in known.items() if _NAMES.fullmatch(name) and path.exists()}
 
 

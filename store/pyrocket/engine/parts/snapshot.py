@@ -26,7 +26,7 @@ from pyrocket.disk import io
 from pyrocket.disk.copying import Copies, SourceChangedError, translating_copy_errors
 from pyrocket.disk.file_checks import check_files
 from pyrocket.disk.file_queue import FileQueue, file_name
-from pyrocket.disk.layout import Layout, listed
+from pyrocket.disk.layout import Layout
 from pyrocket.engine.parts.history import torn_batch
 from pyrocket.engine.reader import Reader, StoreFiles
 from pyrocket.engine.writer_session import section_beside_broker
@@ -183,10 +183,7 @@ class _Snapshot:
             self._progress(self._done, total, str(file.relative_to(self._layout.root)))
 
     def _copy_small_files(self) -> None:
-        layout = self._layout
-        names = [layout.identity, layout.topic_ids, layout.epochs, layout.sink_ledger, layout.pop]
-        names += [layout.retention, layout.group_starts, *sorted(listed(layout.sink_markers))]
-        for source in [*names, *sorted(self._layout.config("x").parent.glob("*.json*"))]:
+        for source in (self._layout.identity, *self._layout.small_files):
             if source.is_file():
                 target = self._draft.root / source.relative_to(self._layout.root)
                 io.make_directory(target.parent)

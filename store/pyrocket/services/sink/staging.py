@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pyrocket.base.arguments import check_whole
 from pyrocket.disk import io
-from pyrocket.disk.layout import Layout
+from pyrocket.disk.layout import Layout, listed
 from pyrocket.disk.os_errors import translating_methods, translating_os_errors
 from pyrocket.engine.engine import Engine
 from pyrocket.engine.message_encoder import AppendRoute, MessageEncoder
@@ -83,7 +83,7 @@ class StagingArea:
             self.root.stat()  # Fails if it is not only that folder that is missing.
 
     def _reuse(self, path: Path) -> bool:
-        for file in _files(self._recycled):
+        for file in listed(self._recycled):
             with suppress(FileNotFoundError):  # Another task took it.
                 io.rename(file, path)
                 return True
@@ -120,7 +120,7 @@ class StagingArea:
     def _parts(self, name: str) -> list[Path]:
         """Return the paths of a file and its segments that exist."""
         path = self.path(name)
-        return [file for file in _files(path.parent) if file.name.partition(".")[0] == path.name]
+        return [file for file in listed(path.parent) if file.name.partition(".")[0] == path.name]
 
     def recycle(self, name: str) -> None:
         """Keep a published file for another task, or delete the file if enough files are kept."""
@@ -128,7 +128,7 @@ class StagingArea:
         for part in self._parts(name):
             if part != path:
                 io.unlink(part)
-        sizes = [file.stat().st_size for file in _files(self._recycled)]
+        sizes = [file.stat().st_size for file in listed(self._recycled)]
         with suppress(FileNotFoundError):
             room = _MAX_RECYCLED_BYTES - sum(sizes) - path.stat().st_size
             if len(sizes) >= _MAX_RECYCLED_FILES or room < 0:
@@ -140,7 +140,7 @@ class StagingArea:
     def remove_batches_up_to(self, name: str) -> None:
         """Delete the query's staged files for the file's batch and earlier batches."""
         published = self.path(name)
-        for path in _files(published.parent):
+        for path in listed(published.parent):
             if _batch_of(path) <= _batch_of(published):
                 io.unlink(path)
 
@@ -179,7 +179,7 @@ class StagingArea:
 
     def remove_recycled(self) -> None:
         """Delete the files kept for reuse, because the disk is full."""
-        for path in _files(self._recycled):
+        for path in listed(self._recycled):
             io.unlink(path)
 
     def _old_files(self, now_ms: int) -> list[tuple[Path, int]]:
@@ -192,7 +192,7 @@ class StagingArea:
         ]
 
     def _folders(self) -> list[Path]:
-        return [path for path in _files(self.root) if path.is_dir()]
+        return [path for path in listed(self.root) if path.is_dir()]
 
 
 class StagedOutput(Protocol):
@@ -371,13 +371,8 @@ def check_staged_name(name: str) -> None:
         raise SinkError(f"{name!r} is not the name of a staged file.", code="STAGED_BROKEN")
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError):
-        yield from list(folder.iterdir())
-
-
 def _statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in _files(folder):
+    for path in listed(folder):
         with suppress(FileNotFoundError):  # Published or deleted in the meantime.
             yield path, path.stat()
 

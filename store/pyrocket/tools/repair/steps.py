@@ -135,12 +135,9 @@ class Steps:
 
     def _lengthen(self, files: list[str]) -> None:
         for file in files:
-            descriptor = io.open_file(self._layout.root / file, os.O_RDWR)
-            try:
+            with io.opened(self._layout.root / file, os.O_RDWR) as descriptor:
                 io.set_length(descriptor, self._log.file_bytes)
                 io.sync(descriptor)
-            finally:
-                os.close(descriptor)
 
     def _step_over(self, _: list[str]) -> None:
         damaged = DamagedLog(self._log, self._queues)
