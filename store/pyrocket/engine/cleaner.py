@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pyrocket.base.arguments import check_amount, format_size
+from pyrocket.base.arguments import format_size
 from pyrocket.base.clock import Clock
 from pyrocket.base.config import Retention
 from pyrocket.disk.file_queue import FileQueue
@@ -377,12 +377,6 @@ def _unless_damaged(layout: Layout, count: Callable[[], int]) -> int:
     except StoreDamagedError as error:  # Look-ups report it.
         _log.warning("index files of %s are not deleted: %s", layout.root, error)
         return 0
-
-
-def check_limits(hours: float | None, total_bytes: int | None) -> None:
-    """Raise OptionError if a limit is invalid; both may be None."""
-    for name, limit in (("hours", hours), ("total_bytes", total_bytes)):
-        check_amount(name, 0 if limit is None else limit)
 
 
 def _planned_by_hand(

@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import partial
 
 from pyrocket.base.clock import Clock
-from pyrocket.base.config import StoreConfig
+from pyrocket.base.config import Retention, StoreConfig
 from pyrocket.disk.layout import Layout
-from pyrocket.engine.cleaner import check_limits, preview
+from pyrocket.engine.cleaner import preview
 from pyrocket.engine.engine import Engine, lazy_property
 from pyrocket.engine.hooks import Hooks, RecoveryHooks
 from pyrocket.engine.sender import Sender
@@ -92,7 +92,7 @@ class Services:
 
     def clean(self, *, hours: float | None, total_bytes: int | None, dry_run: bool) -> CleanReport:
         """Delete files beyond the limits, or only report them; see `Store.clean`."""
-        check_limits(hours, total_bytes)
+        Retention(hours=hours, total_bytes=total_bytes)  # Raises OptionError.
         if dry_run:
             staged = self.sink.clean_staging(dry_run=True)
             layout, reader = self.engine.layout, self.engine.reader

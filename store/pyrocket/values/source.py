@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pyrocket.values.admin import TopicConfig
+from pyrocket.values.admin import PERM_READ, PERM_WRITE, TopicConfig
 from pyrocket.values.lookup import LookupRequest, LookupResult
 from pyrocket.values.message import (
     ByteSpan,
@@ -166,10 +166,6 @@ class Version:
     is_recovering: bool
 
 
-_READ, _WRITE = 4, 2
-"""RocketMQ's PermName."""
-
-
 @dataclass(frozen=True)
 class ReplicaState:
     """A replica, as its primary sees it; on a replica, the replica itself.
@@ -221,7 +217,7 @@ class RunningState:
     @property
     def permission(self) -> int:
         """RocketMQ's permission of the broker: 6 to read and write, 4 to read; 6 for replicas."""
-        return _READ | (0 if self.trouble else _WRITE)
+        return PERM_READ | (0 if self.trouble else PERM_WRITE)
 
     @property
     def trouble(self) -> str:
