@@ -179,7 +179,7 @@ class FileQueue:
         """Return `length` bytes at `offset`, or fewer at the end of the file."""
         start = self.start_of(offset)
         with self._lock:
-            return os.pread(self._descriptor(start), length, offset - start)
+            return os.pread(self._checked(start)[0], length, offset - start)
 
     def filled(self, offset: int, length: int) -> int:
         """Return the number of bytes from `offset` up to the next hole, at most `length`.
@@ -188,7 +188,7 @@ class FileQueue:
         """
         start = self.start_of(offset)
         with self._lock:
-            return self._filled.length(self._descriptor(start), offset - start, length)
+            return self._filled.length(self._checked(start)[0], offset - start, length)
 
     def window(self, offset: int, length: int) -> tuple[pa.Buffer, int]:
         """Map `length` bytes (within one file) for reading; return them and their offset.
@@ -199,7 +199,7 @@ class FileQueue:
         first = offset - start
         with self._lock:
             try:
-                descriptor = self._descriptor(start)
+                descriptor = self._checked(start)[0]
                 return self._window.get(descriptor, self._open[start][1], first, length), offset
             except FileNotFoundError:
                 self._window.drop()
@@ -262,7 +262,7 @@ class FileQueue:
         self._install(
             start, ((at, data) for at, data in blocks if data != bytes(len(data))), time_ms
         )
-        return self._descriptor(start)
+        return self._checked(start)[0]
 
     def set_time(self, start: int, ms: int) -> None:
         """Set the modification time (epoch ms) of the file that begins at `start`.
@@ -336,10 +336,6 @@ class FileQueue:
 
     def _path(self, start: int) -> Path:
         return self.folder / file_name(start)
-
-    def _descriptor(self, start: int) -> int:
-        """Return an open descriptor of a file. The caller must hold the thread lock."""
-        return self._checked(start)[0]
 
     def _close(self, start: int) -> None:
         self._checked_in.pop(start, None)

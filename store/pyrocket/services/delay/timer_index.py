@@ -76,12 +76,6 @@ class Tally:
     timed: int
     hours: Hours
 
-    def from_time(self, due_ms: int) -> list[int]:
-        """Return the files that must exist, given that files before `due_ms` may be deleted."""
-        return [
-            start for start, (count, _) in self.hours.items() if count and start + HOUR_MS >= due_ms
-        ]
-
     def checks_of(self, part: TimerEntries) -> Hashes:
         """Return the checks of valid entries that the tally counts."""
         return np.asarray(part["check"][part["queue_offset"] < self.timed])
@@ -284,7 +278,8 @@ class TimerIndex:
         Files with due times before `due_ms` may be deleted.
         """
         starts = self.starts()
-        missing = sorted({*tally.from_time(due_ms)} - {*starts})
+        wanted = {at for at, (count, _) in tally.hours.items() if count and at + HOUR_MS >= due_ms}
+        missing = sorted(wanted - {*starts})
         if missing:
             raise index_damaged(f"files are missing, {missing[0]} among {len(missing)}")
         for start in starts if whole else ():

@@ -22,7 +22,6 @@ from pyrocket.disk.shared_state import (
     TIMER_QUEUE_OFFSET,
     TIMER_READ_OFFSET,
     TIMER_READ_TIME,
-    SharedState,
 )
 from pyrocket.engine.hooks import Recovered
 from pyrocket.errors import StoreDamagedError
@@ -33,7 +32,6 @@ from pyrocket.formats.timer_entry import TimerEntries, seal, timer_entries
 from pyrocket.index.queues.consume_queue import ConsumeQueue
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from pyrocket.index.queues.record_fetch import read_scattered
-from pyrocket.log.commit_log import CommitLog
 from pyrocket.services.delay.pending_timers import TimerProgress
 from pyrocket.services.delay.timer_index import Hours, TimerIndex, add_hours, count_by_hour
 from pyrocket.services.delay.timer_queue import (
@@ -60,25 +58,19 @@ def recover_timers(layout: Layout, store: Recovered) -> None:
         # A broker may have changed the files that were written for it.
         io.unlink(layout.handed)
         if queue.max_offset(WHOLE_LOG):
-            _Recovery(store.log, queue, index, store.page, java, store.clean).run()
+            _Recovery(store, queue, index, java).run()
         else:
             index.clear()
 
 
 class _Recovery:
     def __init__(
-        self,
-        log: CommitLog,
-        queue: ConsumeQueue,
-        index: TimerIndex,
-        page: SharedState,
-        java: TimerCheck,
-        clean: bool,
+        self, store: Recovered, queue: ConsumeQueue, index: TimerIndex, java: TimerCheck
     ) -> None:
-        self._log, self._queue, self._index, self._page = log, queue, index, page
-        self._java, self._clean = java, clean
-        self._queue_offset = page[TIMER_QUEUE_OFFSET]
-        self._cursor = page[TIMER_READ_TIME], page[TIMER_READ_OFFSET]
+        self._log, self._page, self._clean = store.log, store.page, store.clean
+        self._queue, self._index, self._java = queue, index, java
+        self._queue_offset = store.page[TIMER_QUEUE_OFFSET]
+        self._cursor = store.page[TIMER_READ_TIME], store.page[TIMER_READ_OFFSET]
         self._delivered = self._delivered_copies()
 
     def run(self) -> None:
