@@ -65,7 +65,6 @@ PATHS_OUTSIDE_DISK = {
     "services.delay.timer_index": "os.listdir",
     "metadata.identity": ".iterdir",
     "metadata.queue_ends": "os.listdir os.open",
-    "services.sink.staging": ".iterdir",
     "metadata.store_sizes": ".glob",
     "engine.parts.snapshot": ".glob .iterdir os.walk",
     "services.delay.java_handover": ".glob",
