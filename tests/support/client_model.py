@@ -20,9 +20,9 @@ from pyrocket.values.consuming import MessageModel, Subscription
 from support.client_model_members import Running
 from support.client_model_promises import GROUP, RETRY_TOPIC, Promises
 from support.client_model_steps import Steps
-from support.simulated_brokers import Brokers
 from support.simulated_loop import START_S
 from support.simulated_processes import Processes
+from support.store_brokers import Brokers
 
 ROUND_S = 50
 HOPELESS = 160
@@ -51,8 +51,8 @@ class Schedule:
 
     running = Running
 
-    def __init__(self, seed, kind, *, brokers=Brokers):
-        """`brokers` creates the cluster from names and the number of queues of each topic."""
+    def __init__(self, seed, kind, folder):
+        """The brokers have their stores in `folder`."""
         random = self.random = Random(f"{seed} {kind}")
         self.orderly, self.broadcasting = kind == "orderly", kind == "broadcasting"
         self.loss = random.choice([0, 0, 0.02, 0.1])
@@ -62,7 +62,7 @@ class Schedule:
         self.failing = random.choice([0.1, 0.1, 0.5])
         self.topics = ["orders", "payments"]
         existing = {t: random.randint(1, 4) for t in self.topics if random.random() < 0.7}
-        self.cluster = brokers(["a", "b"][: random.choice([1, 2])], existing)
+        self.cluster = Brokers(folder, ["a", "b"][: random.choice([1, 2])], existing)
         self.members, self.files, self.callbacks_fail = {}, {}, False
         most = random.choice([-1, 2])
         self.settings = {

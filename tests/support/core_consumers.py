@@ -1,4 +1,4 @@
-"""Cores of push consumers in simulated time, with brokers in memory."""
+"""Cores of push consumers in simulated time, over a simulated network."""
 
 import asyncio
 from random import Random
@@ -11,7 +11,7 @@ from pyrocket.client.results import ConsumeResult
 from pyrocket.client.transport import Member
 from pyrocket.values.consuming import Subscription
 
-from support.simulated_brokers import Brokers, Network
+from support.simulated_brokers import Network
 
 
 def config(**changes):
@@ -65,14 +65,6 @@ def consumer(
     )
 
 
-def cluster(*, queues=2, messages=5, brokers=("a",)):
-    made = Brokers(brokers, {"orders": queues})
-    for queue in made.queues["orders"]:
-        for number in range(messages):
-            made.append(queue, b"%d-%d" % (queue.queue_id, number))
-    return made
-
-
 async def kill(core):
     """Let a consumer end without a word to the brokers, as SIGKILL does."""
     core._transport.is_cut_off = True
@@ -87,6 +79,5 @@ async def consumed(core, *, seconds=60.0):
 
 
 def committed(orders, topic="orders"):
-    return {
-        queue.queue_id: at for (_, queue), at in orders.committed.items() if queue.topic == topic
-    }
+    found = {q.queue_id: orders.committed_of("billing", q) for q in orders.queues[topic]}
+    return {number: offset for number, offset in found.items() if offset is not None}

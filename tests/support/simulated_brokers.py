@@ -1,43 +1,29 @@
-"""Brokers in memory behind a simulated network, for the core of the clients.
+"""A simulated network between the core of a client and the brokers of `store_brokers`.
 
-`Brokers` has the state of a cluster: messages, groups, offsets and locks. `Network` is the
-`ClientTransport` of one client; its invoker delays, loses and repeats requests and replies.
+`Network` is the `ClientTransport` of one client; its invoker delays, loses and repeats requests and
+replies.
 """
 
 import asyncio
-from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from pyrocket.client.transport import ClientTransport
 from pyrocket.errors import (
-    InvalidInputError,
-    MessageNotFoundError,
     PyrocketError,
-    QueueNotFoundError,
     StoreUnavailableError,
     TransportError,
 )
-from pyrocket.values.admin import TopicConfig
 from pyrocket.values.consuming import (
-    Committed,
     GroupPosition,
-    GroupStart,
-    GroupStarts,
-    Locked,
-    Pulled,
     PullStatus,
 )
-from pyrocket.values.message import MessageQueue, QueueOffsets, StoredMessage
 from pyrocket.values.routes import TopicSettings
 
 from support.simulated_loop import START_S
 
-EXPIRY_S, LOCK_S, TIMEOUT_S = 120, 60, 3
-RETRY_DELAY_S = 10
-RECORD_BYTES = 100
-"""The bytes that a message takes in a log."""
+LOCK_S, TIMEOUT_S = 60, 3
 
 
 @dataclass
@@ -49,7 +35,6 @@ class Broker:
         hangs: Whether it answers no call; it executes the calls as soon as it continues.
         refuses_commits: Whether commits fail with an error that is not one of the transport.
         clock_ahead_ms: The difference of its wall clock to that of the simulation.
-        log_end: The offset of the next message in its log.
         last_store_ms: The store time of the last message: store times never decrease.
     """
 
@@ -58,7 +43,6 @@ class Broker:
     hangs: bool = False
     refuses_commits: bool = False
     clock_ahead_ms: int = 0
-    log_end: int = 0
     last_store_ms: int = 0
     waiting: list = field(default_factory=list, repr=False)
     parked: list = field(default_factory=list, repr=False)
@@ -118,284 +102,6 @@ class Observer:
 
     def committed(self, group, queue, offset):
         """Offsets were committed; this is the group's offset now."""
-
-
-class Brokers:
-    """All state that the brokers of a cluster keep.
-
-    Attributes:
-        loop: The event loop of the brokers; None for that of the client.
-    """
-
-    def __init__(self, names, topics):
-        self.brokers = {name: Broker(name) for name in names}
-        self.queues = {
-            topic: [MessageQueue(topic, name, number) for name in names for number in range(count)]
-            for topic, count in topics.items()
-        }
-        self.closed = set()
-        self.has_routes = True
-        self.messages = defaultdict(list)
-        self.first_offsets = defaultdict(int)
-        self.committed = {}
-        self.starts = {name: defaultdict(dict) for name in names}
-        self.members = {name: defaultdict(dict) for name in names}
-        self.locks = {name: {} for name in names}
-        self.dead_letters, self.sent_back, self.cuts = [], [], []
-        self.watchers = []
-        self.observer, self.loop = Observer(), None
-
-    def append(self, queue, body, properties=(), reconsume_times=0):
-        broker = self.brokers[queue.broker]
-        offset = self.first_offsets[queue] + len(self.messages[queue])
-        broker.last_store_ms = max(broker.last_store_ms, broker.now_ms())
-        self.messages[queue].append(
-            StoredMessage(
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=offset,
-                physical_offset=broker.log_end,
-                store_size=RECORD_BYTES,
-                body=body,
-                properties=dict(properties),
-                born_timestamp=0,
-                store_timestamp=broker.last_store_ms,
-                born_host="",
-                store_host="",
-                flag=0,
-                sys_flag=0,
-                reconsume_times=reconsume_times,
-                prepared_transaction_offset=0,
-                msg_id="",
-            )
-        )
-        broker.log_end += RECORD_BYTES
-        broker.wake()
-        return offset
-
-    def range(self, queue):
-        first = self.first_offsets[queue]
-        return QueueOffsets(first, first + len(self.messages[queue]))
-
-    def restart(self, name):
-        """Lose the members; locks are kept, as if they had been renewed."""
-        self.members[name].clear()
-        now, locks = asyncio.get_running_loop().time(), self.locks[name]
-        locks.update({place: (owner, now) for place, (owner, _) in locks.items()})
-        self.observer.restarted(name)
-
-    def truncate(self, queue, end):
-        """Lose the last messages of a queue, as a primary does whose replica is promoted."""
-        self.cuts.append({queue: end})
-        del self.messages[queue][end - self.first_offsets[queue] :]
-        for place, offset in self.committed.items():
-            if place[1] == queue:
-                self.committed[place] = min(offset, end)
-        self.restart(queue.broker)
-
-    def valid_end(self, queue, epoch):
-        cuts = [] if epoch is None else self.cuts[epoch:]
-        return min([self.range(queue).maximum, *(cut[queue] for cut in cuts if queue in cut)])
-
-    def notify(self, broker, group):
-        notify_watchers(self.watchers, group)
-
-    def answers(self, broker):
-        """Call → the function that answers it at a broker."""
-        return {
-            "Topics": list,
-            "JoinGroups": partial(self.heartbeat, broker),
-            "LeaveGroup": partial(self.unregister, broker),
-            "GroupStarts": partial(self.group_starts, broker),
-            "GroupMembers": partial(self.member_ids, broker),
-            "CheckFilter": lambda topic, subscription: None,
-            "StartOffset": self.start_offset,
-            "CommittedOffset": self.committed_of,
-            "CommitOffsets": partial(self.commit, broker),
-            "LockQueues": partial(self.lock, broker),
-            "UnlockQueues": partial(self.unlock, broker),
-            "SendBack": self.send_back,
-        }
-
-    def topics(self, topic):
-        """Return the settings of a topic by broker."""
-        queues = [queue.broker for queue in self.queues.get(topic, ())]
-        writable = [queue.broker for queue in self.writable(topic)]
-        return {
-            name: TopicConfig(topic, queues.count(name), writable.count(name))
-            for name in sorted({*queues})
-        }
-
-    def writable(self, topic):
-        return [queue for queue in self.queues.get(topic, ()) if queue not in self.closed]
-
-    def close_queue(self, topic, broker):
-        """Make a broker's last queue read-only and return it; None if it has no other queue."""
-        *others, last = [queue for queue in self.writable(topic) if queue.broker == broker]
-        if not others:
-            return None
-        self.closed.add(last)
-        return last
-
-    def remove_queue(self, queue):
-        self.queues[queue.topic].remove(queue)
-        self.closed.discard(queue)
-
-    def add_queue(self, topic, broker):
-        """Add a queue, or make the queues that are being removed writable again."""
-        if closed := {queue for queue in self.closed if queue.broker == broker}:
-            self.closed -= closed
-            return
-        number = sum(queue.broker == broker for queue in self.queues[topic])
-        self.queues[topic] = sorted([*self.queues[topic], MessageQueue(topic, broker, number)])
-
-    def create_topic(self, topic, queues):
-        """Create a topic with this number of queues at every broker."""
-        self.queues[topic] = [
-            MessageQueue(topic, name, number)
-            for name in sorted(self.brokers)
-            for number in range(queues)
-        ]
-
-    def delete_topic(self, topic):
-        """Delete a topic, its messages, and the offsets of all groups in it.
-
-        A new topic of the same name continues the queue offsets, as in the store.
-        """
-        for queue in self.queues.pop(topic):
-            self.first_offsets[queue] += len(self.messages.pop(queue, ()))
-            self.closed.discard(queue)
-        self.committed = {
-            place: offset for place, offset in self.committed.items() if place[1].topic != topic
-        }
-
-    def heartbeat(self, broker, heartbeat):
-        """Return whether the client was a live member of all groups of its heartbeat."""
-        now, were_live = asyncio.get_running_loop().time(), []
-        for data in heartbeat.consumers:
-            self._store_starts(self.brokers[broker], data)
-            retry = f"%RETRY%{data.group}"
-            if retry not in self.queues:
-                self.queues[retry] = [MessageQueue(retry, name, 0) for name in sorted(self.brokers)]
-            members = self.members[broker][data.group]
-            is_new = now - members.get(heartbeat.client_id, -EXPIRY_S) >= EXPIRY_S
-            members[heartbeat.client_id] = now
-            if is_new:
-                self.notify(broker, data.group)
-            were_live.append(not is_new)
-        return all(were_live)
-
-    def _store_starts(self, broker, data):
-        starts = self.starts[broker.name][data.group]
-        for topic, start in data.starts.items():
-            starts.setdefault(topic, start.stored_at(self._end(broker)))
-
-    def _end(self, broker):
-        return GroupStart(broker.log_end, broker.now_ms())
-
-    def group_starts(self, broker, group):
-        return GroupStarts(self._end(self.brokers[broker]), dict(self.starts[broker][group]))
-
-    def start_offset(self, group, queue, start=None):
-        self._require(queue)
-        committed = self.committed.get((group, queue))
-        if start is None and committed is not None:
-            return GroupPosition(committed, len(self.cuts))
-        start = start or self.starts[queue.broker][group].get(queue.topic, GroupStart(0))
-        available = self.range(queue)
-        for message in self.messages[queue]:
-            end = start.end_offset if start.log_offset is None else start.log_offset
-            is_after = end is not None and message.physical_offset >= end
-            if start.log_offset is None:
-                is_after = is_after or message.store_timestamp >= start.time_ms
-            if is_after:
-                return GroupPosition(message.queue_offset, len(self.cuts))
-        return GroupPosition(available.maximum, len(self.cuts))
-
-    def _require(self, queue):
-        if queue not in self.queues.get(queue.topic, ()):
-            raise QueueNotFoundError(f"{queue} does not exist.", remedy="")
-
-    def unregister(self, broker, client_id, group):
-        if self.members[broker][group].pop(client_id, None) is not None:
-            self.notify(broker, group)
-
-    def member_ids(self, broker, group):
-        oldest = asyncio.get_running_loop().time() - EXPIRY_S
-        return [name for name, seen in self.members[broker][group].items() if seen > oldest]
-
-    def lock(self, broker, group, client_id, queues):
-        now, granted = asyncio.get_running_loop().time(), {}
-        locks = self.locks[broker]
-        for queue in queues:
-            owner, since = locks.get((group, queue), ("", -LOCK_S))
-            is_held = now - since < LOCK_S
-            if owner == client_id or not is_held:
-                locks[group, queue] = client_id, now
-                granted[queue] = is_held
-        return Locked([*granted], [queue for queue, is_held in granted.items() if is_held])
-
-    def unlock(self, broker, group, client_id, queues):
-        locks = self.locks[broker]
-        for queue in queues:
-            if locks.get((group, queue), ("",))[0] == client_id:
-                del locks[group, queue]
-
-    def pull(self, request):
-        queue, offset, epoch = request.queue, request.offset, len(self.cuts)
-        self._require(queue)
-        available = self.range(queue)
-        valid_end = self.valid_end(queue, request.epoch)
-        if (valid := corrected_offset(offset, replace(available, maximum=valid_end))) != offset:
-            return Pulled(PullStatus.OFFSET_ILLEGAL, valid, available, epoch=epoch)
-        start = offset - available.minimum
-        found = self.messages[queue][start : start + request.max_messages]
-        status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
-        return Pulled(status, offset + len(found), available, found, epoch)
-
-    def committed_of(self, group, queue):
-        return self.committed.get((group, queue))
-
-    def commit(self, broker, group, client_id, incarnation, offsets, epoch):
-        if client_id not in self.members[broker][group]:
-            raise InvalidInputError("not a member", remedy="", code="COMMIT_FENCED")
-        replies = {}
-        for queue, offset in offsets.items():
-            if queue not in self.queues.get(queue.topic, ()):
-                continue
-            available = self.range(queue)
-            known = self.committed.get((group, queue), 0)
-            offset = min(offset, self.valid_end(queue, epoch))
-            after = offset if known > available.maximum else max(known, offset)
-            self.committed[group, queue] = after
-            replies[queue] = Committed(available.minimum, available.maximum, after)
-        return replies
-
-    def send_back(
-        self, group, queue, queue_offset, delay_level, max_reconsume_times, failed_attempts=1
-    ):
-        if not self.range(queue).minimum <= queue_offset < self.range(queue).maximum:
-            raise MessageNotFoundError("the message was deleted.", remedy="")
-        message = self.messages[queue][queue_offset - self.range(queue).minimum]
-        times = message.reconsume_times
-        most = 16 if max_reconsume_times < 0 else max_reconsume_times
-        if delay_level < 0 or times >= most:
-            self.dead_letters.append(message)
-            return
-        to = MessageQueue(f"%RETRY%{group}", queue.broker, 0)
-        origin = {"RETRY_TOPIC": message.properties.get("RETRY_TOPIC", message.topic)}
-        asyncio.get_running_loop().call_later(
-            RETRY_DELAY_S, lambda: self.append(to, message.body, origin, times + 1)
-        )
-
-
-def notify_watchers(watchers, group):
-    """Send a notification to those clients that watch a group."""
-    for watched, client, received in [*watchers]:
-        if watched == group:
-            asyncio.get_running_loop().call_later(
-                client.delay(), client.loop.call_soon, received, None
-            )
 
 
 class Network(ClientTransport):
@@ -553,11 +259,3 @@ def _succeed(reply, result):
 def _fail(reply, error):
     if not reply.done():
         reply.set_exception(error)
-
-
-def corrected_offset(requested, available):
-    """Return the nearest offset to pull from.
-
-    Brokers up to 4.9.3 correct an offset after the maximum to 0 if the minimum is 0.
-    """
-    return min(max(requested, available.minimum), available.maximum)

@@ -114,22 +114,3 @@ class Processes:
         finally:
             for process in [*self._live, *self._dead]:
                 process.end()
-
-
-async def run_in(process, work):
-    """Run a coroutine in another process; return its result.
-
-    This never returns if the process is killed.
-    """
-    done = asyncio.get_running_loop().create_future()
-
-    def copy(task):
-        if task.cancelled():
-            done.get_loop().call_soon(done.cancel)
-        elif (error := task.exception()) is not None:
-            done.get_loop().call_soon(done.set_exception, error)
-        else:
-            done.get_loop().call_soon(done.set_result, task.result())
-
-    process.create_task(work).add_done_callback(copy)
-    return await done

@@ -11,67 +11,58 @@ from pyrocket.client.transport import pulled
 from pyrocket.values.message import MessageQueue
 
 from support.pops import at_once
-from support.simulated_brokers import Broker, Observer, notify_watchers, now_ms
-from support.stores import SMALL
+from support.simulated_brokers import Broker, Observer, now_ms
+from support.stores import BY_HAND, log_files, overwrite, reboot
 
 _DELIVER_S = 5
 
 
-class _Messages(dict):
-    """Queue → its messages, read when they are asked for."""
+class Brokers:
+    """A cluster of brokers, each with a store in `folder`.
 
-    def __init__(self, stores):
-        super().__init__()
-        self._stores = stores
-
-    def items(self):
-        places = [
-            MessageQueue(topic, name, number)
-            for name, store in self._stores.items()
-            for topic, config in store.topics.all().items()
-            for number in range(config.read_queues)
-        ]
-        return [(place, self[place]) for place in places]
-
-    def __missing__(self, queue):
-        self[queue] = [*self._stores[queue.broker].messages(queue.topic, queue.queue_id)]
-        return self[queue]
-
-
-class StoreBrokers:
-    """A cluster of brokers, each with a store in `folder`, for one simulated loop."""
+    Attributes:
+        loop: The event loop of the brokers; None for that of the client.
+    """
 
     def __init__(self, folder, names, topics):
-        self.brokers = {name: Broker(name) for name in names}
+        self._folder, self.brokers = folder, {}
         self.watchers, self.sent_back = [], []
         self.observer, self.loop = Observer(), None
         self.has_routes = True
         self._stores, self._consumers, self._answers = {}, {}, {}
-        for name in names:
-            config = replace(SMALL, broker_name=name, log_file_bytes=4 << 20)
-            store = Store.open(
-                folder / name, create=True, config=config, clock=self.brokers[name].now_ms
-            )
-            self._stores[name] = store
-            for topic, count in topics.items():
-                store.topics.create(topic, read_queues=count, write_queues=count)
-            self.restart(name)
         self._delivering = None
+        for name in names:
+            self.add_broker(name, topics)
+
+    def add_broker(self, name, topics):
+        self.brokers[name] = Broker(name)
+        self._open(name)
+        for topic, count in topics.items():
+            self._stores[name].topics.create(topic, read_queues=count, write_queues=count)
+
+    def _open(self, name):
+        config = replace(BY_HAND, broker_name=name, log_file_bytes=4 << 20)
+        clock = self.brokers[name].now_ms
+        self._stores[name] = Store.open(
+            self._folder / name, create=True, config=config, clock=clock
+        )
+        self.restart(name)
 
     async def _deliver(self):
         while True:
             await asyncio.sleep(_DELIVER_S)
             for name, store in self._stores.items():
-                store.deliver_due()
-                self.brokers[name].wake()
+                if store.deliver_due():
+                    self.brokers[name].wake()
 
     def close(self):
         for store in self._stores.values():
             store.close()
 
     def restart(self, name):
+        """Lose the members; locks are kept, as if they had been renewed."""
         consumers = Consumers(self._stores[name], at_once(self._stores[name]), ages=now_ms)
-        consumers.members.watch(lambda group: notify_watchers(self.watchers, group))
+        consumers.members.watch(self._notify)
         answers = {"Topics": list}
         sync = SimpleNamespace(holding=lambda work: work)  # Nothing waits for a replica.
         broker = SimpleNamespace(consumers=consumers, confirmations=sync)
@@ -80,6 +71,24 @@ class StoreBrokers:
         answers["SendBack"] = lambda **asked: consumers.send_back(**asked).result()
         self._consumers[name], self._answers[name] = consumers, answers
         self.observer.restarted(name)
+
+    def _notify(self, group):
+        """Send a notification to those clients that watch a group."""
+        for watched, client, received in self.watchers:
+            if watched == group:
+                asyncio.get_running_loop().call_later(
+                    client.delay(), client.loop.call_soon, received, None
+                )
+
+    def truncate(self, queue, end):
+        """Lose the messages of a broker from one on, as in a crash of its machine."""
+        store = self._stores[queue.broker]
+        (first,) = store.read(queue.topic, queue.queue_id, end, 1)
+        store.close(clean=False)
+        reboot(store.path)
+        (file,) = log_files(store.path)
+        overwrite(file, b"\1" * 200, first.physical_offset - int(file.name))
+        self._open(queue.broker)
 
     @property
     def queues(self):
@@ -95,14 +104,9 @@ class StoreBrokers:
     def writable(self, topic):
         return [
             MessageQueue(topic, name, number)
-            for name, store in self._stores.items()
-            if topic in store.topics.all()
-            for number in range(store.topics.get(topic).write_queues)
+            for name, config in self.topics(topic).items()
+            for number in range(config.write_queues)
         ]
-
-    @property
-    def messages(self):
-        return _Messages(self._stores)
 
     @property
     def dead_letters(self):
@@ -114,8 +118,8 @@ class StoreBrokers:
             for message in store.messages(topic)
         ]
 
-    def append(self, queue, body):
-        message = Message(topic=queue.topic, body=body, queue_id=queue.queue_id)
+    def append(self, queue, body, **more):
+        message = Message(topic=queue.topic, body=body, queue_id=queue.queue_id, **more)
         store, broker = self._stores[queue.broker], self.brokers[queue.broker]
         store.append(message)
         broker.last_store_ms = max(broker.last_store_ms, store.now())
@@ -125,6 +129,7 @@ class StoreBrokers:
         return self._stores[queue.broker].queue_range(queue.topic, queue.queue_id)
 
     def close_queue(self, topic, broker):
+        """Make a broker's last queue read-only and return it; None if it has no other queue."""
         topics = self._stores[broker].topics
         number = topics.get(topic).write_queues - 1
         if not number:
@@ -133,18 +138,19 @@ class StoreBrokers:
         return MessageQueue(topic, broker, number)
 
     def create_topic(self, topic, queues):
+        """Create a topic with this number of queues at every broker."""
         for store in self._stores.values():
             store.topics.create(topic, read_queues=queues, write_queues=queues)
 
     def delete_topic(self, topic):
-        for store in self._stores.values():
-            if topic in store.topics.all():
-                store.topics.delete(topic)
+        for name in self.topics(topic):
+            self._stores[name].topics.delete(topic)
 
     def remove_queue(self, queue):
         self._stores[queue.broker].topics.update(queue.topic, read_queues=queue.queue_id)
 
     def add_queue(self, topic, broker):
+        """Add a queue, or make the queues that are being removed writable again."""
         topics = self._stores[broker].topics
         known = topics.get(topic)
         count = known.read_queues + (known.read_queues == known.write_queues)
@@ -160,6 +166,18 @@ class StoreBrokers:
         if self._delivering is None:
             self._delivering = asyncio.ensure_future(self._deliver())
         return self._answers[broker]
+
+    def members(self, broker, group):
+        return self._answers[broker]["GroupMembers"](group)
+
+    def starts(self, broker, group):
+        return self._consumers[broker].group_starts(group).starts
+
+    def reset(self, group, queue, offset):
+        """Move a group, although it has members."""
+        self._consumers[queue.broker].reset(
+            group, queue.topic, {queue.queue_id: offset}, force=True
+        )
 
     def pull(self, request):
         return pulled(self._consumers[request.queue.broker].pulls.pull(request))

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from pyrocket.client.results import ConsumeResult
-from support.core_consumers import Listener, cluster, committed, consumed, consumer
+from support.core_consumers import Listener, committed, consumed, consumer
 from support.simulated_loop import simulated
 
 FAILED = ConsumeResult.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 @simulated
-async def test_the_attempts_of_a_dead_letter_do_not_count_for_the_next_message():
+async def test_the_attempts_of_a_dead_letter_do_not_count_for_the_next_message(cluster):
     orders = cluster(queues=1, messages=2)
     listener = Listener(*[FAILED] * 6)
     await consumed(consumer(orders, listener, orderly=True, max_reconsume_times=2))
@@ -20,7 +20,7 @@ async def test_the_attempts_of_a_dead_letter_do_not_count_for_the_next_message()
 
 
 @simulated
-async def test_each_message_of_a_batch_has_attempts_of_its_own():
+async def test_each_message_of_a_batch_has_attempts_of_its_own(cluster):
     orders = cluster(queues=1, messages=3)
     results = [ConsumeResult.success_up_to(0), FAILED, FAILED]
     listener = Listener(*results)
@@ -36,7 +36,7 @@ async def test_each_message_of_a_batch_has_attempts_of_its_own():
 
 
 @simulated
-async def test_slow_listeners_of_a_full_queue_are_waited_for():
+async def test_slow_listeners_of_a_full_queue_are_waited_for(cluster):
     orders, listener = cluster(queues=1, messages=20), Listener(seconds=184)
     settings = {"thread_max": 4, "pull_threshold_for_queue": 4, "pull_batch_size": 4}
     core = consumer(orders, listener, **settings)
@@ -57,7 +57,7 @@ class Machine:
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_a_suspended_member_does_not_go_back_to_its_old_position(orderly):
+async def test_a_suspended_member_does_not_go_back_to_its_old_position(cluster, orderly):
     """The machine sleeps, so its monotonic clock stands still: only the other clock tells."""
     orders, machine = cluster(queues=1, messages=50), Machine()
     first, second = Listener(seconds=1), Listener()
@@ -68,8 +68,8 @@ async def test_a_suspended_member_does_not_go_back_to_its_old_position(orderly):
     await asyncio.sleep(10.5)
     network = sleeper._transport
     network.is_cut_off = True  # Its connections are gone, and others get its queues.
-    orders.unregister("a", "sleeper", "billing")
-    orders.locks["a"].clear()
+    orders.answers("a")["LeaveGroup"]("sleeper", "billing")
+    orders.answers("a")["UnlockQueues"]("billing", "sleeper", orders.queues["orders"])
     machine.slept_s += 120
     other = consumer(orders, second, "other", orderly=orderly)
     before = len(first.bodies)
@@ -86,7 +86,7 @@ async def test_a_suspended_member_does_not_go_back_to_its_old_position(orderly):
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_a_restart_of_the_broker_repeats_nothing(orderly):
+async def test_a_restart_of_the_broker_repeats_nothing(cluster, orderly):
     orders, listener = cluster(queues=2, messages=30), Listener(seconds=1)
     core = consumer(orders, listener, orderly=orderly, thread_max=1)
     await core.start()
@@ -102,19 +102,17 @@ async def test_a_restart_of_the_broker_repeats_nothing(orderly):
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
 async def test_a_group_that_was_reset_with_its_members_expelled_continues_at_the_new_offset(
-    orderly,
+    cluster, orderly
 ):
     orders, listener = cluster(queues=1, messages=5), Listener()
     core = consumer(orders, listener, orderly=orderly)
     await core.start()
     await asyncio.sleep(30)
     (queue,) = orders.queues["orders"]
-    orders.committed["billing", queue] = 3
-    orders.members["a"]["billing"].clear()
-    orders.notify("a", "billing")
+    orders.reset("billing", queue, 3)
     orders.append(queue, b"0-5")
     await asyncio.sleep(60)
     assert listener.bodies[-3:] == [b"0-3", b"0-4", b"0-5"]
     assert listener.bodies.count(b"0-3") == 2
-    assert orders.committed["billing", queue] == 6
+    assert committed(orders) == {0: 6}
     await core.stop()

@@ -1,4 +1,4 @@
-"""The core of a pull consumer, against brokers in memory."""
+"""The core of a pull consumer, against a simulated network."""
 
 import asyncio
 from random import Random
@@ -10,20 +10,12 @@ from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.core.polling import PollingCore
 from pyrocket.client.transport import Member
 from pyrocket.errors import InvalidInputError
-from support.simulated_brokers import Brokers, Network
+from support.simulated_brokers import Network
 from support.simulated_loop import simulated
 
 
-def orders(*, queues=2, messages=3):
-    cluster = Brokers(["a"], {"orders": queues})
-    for queue in cluster.queues["orders"]:
-        for number in range(messages):
-            cluster.append(queue, b"%d-%d" % (queue.queue_id, number))
-    return cluster
-
-
-async def polling(cluster, **changes):
-    network, member = Network(cluster, Random(1)), Member("c1", "i1")
+async def polling(orders, **changes):
+    network, member = Network(orders, Random(1)), Member("c1", "i1")
     config = ConsumerConfig(group="billing", **{"consume_from": ConsumeFrom.FIRST, **changes})
     offsets = BrokerOffsets(network, "billing", member)
     return PollingCore(config, member, network, offsets, timestamp_ms=0)
@@ -37,35 +29,35 @@ async def poll_all(core):
 
 
 @simulated
-async def test_each_poll_returns_messages_of_one_queue_in_turn():
-    cluster = orders()
-    core = await polling(cluster)
-    await core.assign(cluster.queues["orders"])
-    assert core.assigned == cluster.queues["orders"]
+async def test_each_poll_returns_messages_of_one_queue_in_turn(cluster):
+    orders = cluster(messages=3)
+    core = await polling(orders)
+    await core.assign(orders.queues["orders"])
+    assert core.assigned == orders.queues["orders"]
     assert sorted(await poll_all(core)) == [[b"0-0", b"0-1", b"0-2"], [b"1-0", b"1-1", b"1-2"]]
     await core.close()
 
 
 @simulated
-async def test_a_poll_returns_at_most_the_given_number_of_messages():
-    cluster = orders(queues=1)
-    core = await polling(cluster)
-    await core.assign(cluster.queues["orders"])
+async def test_a_poll_returns_at_most_the_given_number_of_messages(cluster):
+    orders = cluster(queues=1, messages=3)
+    core = await polling(orders)
+    await core.assign(orders.queues["orders"])
     assert [len(await core.poll(1, 2)), len(await core.poll(1, 2))] == [2, 1]
     await core.close()
 
 
 @simulated
-async def test_a_poll_returns_as_soon_as_a_message_arrives_and_else_after_its_timeout():
-    cluster = orders(queues=1, messages=0)
-    (queue,) = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_a_poll_returns_as_soon_as_a_message_arrives_and_else_after_its_timeout(cluster):
+    orders = cluster(queues=1, messages=0)
+    (queue,) = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([queue])
     loop = asyncio.get_running_loop()
     began = loop.time()
     assert await core.poll(5, 10) == []
     assert loop.time() - began == pytest.approx(5)
-    loop.call_later(2, cluster.append, queue, b"new")
+    loop.call_later(2, orders.append, queue, b"new")
     began = loop.time()
     assert [message.body for message in await core.poll(60, 10)] == [b"new"]
     assert loop.time() - began < 5
@@ -73,10 +65,10 @@ async def test_a_poll_returns_as_soon_as_a_message_arrives_and_else_after_its_ti
 
 
 @simulated
-async def test_positions_are_committed_and_another_consumer_continues_there():
-    cluster = orders(queues=1)
-    (queue,) = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_positions_are_committed_and_another_consumer_continues_there(cluster):
+    orders = cluster(queues=1, messages=3)
+    (queue,) = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([queue])
     await core.poll(1, 2)
     assert core.position(queue) == 2
@@ -84,17 +76,17 @@ async def test_positions_are_committed_and_another_consumer_continues_there():
     assert (committed[queue].minimum, committed[queue].maximum) == (0, 3)
     assert committed[queue].next_offset == 2
     await core.close()
-    other = await polling(cluster)
+    other = await polling(orders)
     await other.assign([queue])
     assert await poll_all(other) == [[b"0-2"]]
     await other.close()
 
 
 @simulated
-async def test_a_seek_moves_the_position_of_a_queue():
-    cluster = orders(queues=1)
-    (queue,) = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_a_seek_moves_the_position_of_a_queue(cluster):
+    orders = cluster(queues=1, messages=3)
+    (queue,) = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([queue])
     await poll_all(core)
     core.seek(queue, 1)
@@ -103,23 +95,25 @@ async def test_a_seek_moves_the_position_of_a_queue():
 
 
 @simulated
-async def test_a_position_outside_the_queue_is_corrected():
-    cluster = orders(queues=1)
-    (queue,) = cluster.queues["orders"]
-    cluster.first_offsets[queue] = 10
-    core = await polling(cluster)
+async def test_a_position_outside_the_queue_is_corrected(cluster):
+    orders = cluster(queues=1, messages=3)
+    (queue,) = orders.queues["orders"]
+    orders.delete_topic("orders")
+    orders.create_topic("orders", 1)
+    orders.append(queue, b"first")
+    core = await polling(orders)
     await core.assign([queue])
     core.seek(queue, 2)
-    assert len(await poll_all(core)) == 1
-    assert core.position(queue) == 13
+    assert await poll_all(core) == [[b"first"]]
+    assert core.position(queue) == 4
     await core.close()
 
 
 @simulated
-async def test_paused_queues_are_not_polled_until_they_are_resumed():
-    cluster = orders()
-    first, second = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_paused_queues_are_not_polled_until_they_are_resumed(cluster):
+    orders = cluster(messages=3)
+    first, second = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([first, second])
     core.pause([first])
     assert await poll_all(core) == [[b"1-0", b"1-1", b"1-2"]]
@@ -129,10 +123,10 @@ async def test_paused_queues_are_not_polled_until_they_are_resumed():
 
 
 @simulated
-async def test_a_pause_ends_with_the_assignment_and_outlives_a_seek():
-    cluster = orders()
-    first, second = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_a_pause_ends_with_the_assignment_and_outlives_a_seek(cluster):
+    orders = cluster(messages=3)
+    first, second = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([first, second])
     core.pause([first, second])
     core.seek(second, 1)
@@ -145,25 +139,25 @@ async def test_a_pause_ends_with_the_assignment_and_outlives_a_seek():
 
 
 @simulated
-async def test_messages_after_the_first_assignment_are_not_skipped():
-    cluster = orders(queues=1)
-    first = await polling(cluster, consume_from="last")
-    await first.assign(cluster.queues["orders"])
+async def test_messages_after_the_first_assignment_are_not_skipped(cluster):
+    orders = cluster(queues=1, messages=3)
+    first = await polling(orders, consume_from="last")
+    await first.assign(orders.queues["orders"])
     await first.close()
-    cluster.append(cluster.queues["orders"][0], b"new")
-    cluster.add_queue("orders", "a")
-    cluster.append(cluster.queues["orders"][1], b"of a new queue")
-    second = await polling(cluster, consume_from="last")
-    await second.assign(cluster.queues["orders"])
+    orders.append(orders.queues["orders"][0], b"new")
+    orders.add_queue("orders", "a")
+    orders.append(orders.queues["orders"][1], b"of a new queue")
+    second = await polling(orders, consume_from="last")
+    await second.assign(orders.queues["orders"])
     assert sorted(await poll_all(second)) == [[b"new"], [b"of a new queue"]]
     await second.close()
 
 
 @simulated
-async def test_a_new_assignment_keeps_the_positions_of_its_queues():
-    cluster = orders()
-    first, second = cluster.queues["orders"]
-    core = await polling(cluster)
+async def test_a_new_assignment_keeps_the_positions_of_its_queues(cluster):
+    orders = cluster(messages=3)
+    first, second = orders.queues["orders"]
+    core = await polling(orders)
     await core.assign([first])
     await core.poll(1, 2)
     await core.assign([first, second])
@@ -174,25 +168,27 @@ async def test_a_new_assignment_keeps_the_positions_of_its_queues():
 
 
 @simulated
-async def test_a_queue_that_is_not_assigned_is_an_error():
-    cluster = orders()
-    core = await polling(cluster)
+async def test_a_queue_that_is_not_assigned_is_an_error(cluster):
+    orders = cluster(messages=3)
+    core = await polling(orders)
     for call in (
         core.position,
         lambda queue: core.seek(queue, 0),
         lambda queue: core.pause([queue]),
     ):
         with pytest.raises(InvalidInputError) as caught:
-            call(cluster.queues["orders"][0])
+            call(orders.queues["orders"][0])
         assert caught.value.code == "QUEUE_NOT_ASSIGNED"
     await core.close()
 
 
 @pytest.mark.parametrize(("start", "messages"), [("first", 3), ("last", 0), ("timestamp", 3)])
 @simulated
-async def test_a_group_without_offsets_starts_where_the_configuration_says(start, messages):
-    cluster = orders(queues=1)
-    core = await polling(cluster, consume_from=start)
-    await core.assign(cluster.queues["orders"])
+async def test_a_group_without_offsets_starts_where_the_configuration_says(
+    cluster, start, messages
+):
+    orders = cluster(queues=1, messages=3)
+    core = await polling(orders, consume_from=start)
+    await core.assign(orders.queues["orders"])
     assert sum(map(len, await poll_all(core))) == messages
     await core.close()

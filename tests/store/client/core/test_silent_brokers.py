@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from support.core_consumers import Listener, cluster, consumer
+from support.core_consumers import Listener, consumer
 from support.simulated_loop import simulated
 
 
@@ -12,7 +12,7 @@ def of(listener, orders, broker):
     return sum(body.startswith(b"%s" % broker.encode()) for body in listener.bodies)
 
 
-def two_brokers():
+def two_brokers(cluster):
     orders = cluster(queues=1, messages=0, brokers=("a", "b"))
     for queue in orders.queues["orders"]:
         for number in range(5):
@@ -22,8 +22,8 @@ def two_brokers():
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_a_consumer_starts_and_consumes_while_a_broker_hangs(orderly):
-    orders, listener = two_brokers(), Listener()
+async def test_a_consumer_starts_and_consumes_while_a_broker_hangs(cluster, orderly):
+    orders, listener = two_brokers(cluster), Listener()
     orders.brokers["b"].hangs = True
     core, loop = consumer(orders, listener, orderly=orderly), asyncio.get_running_loop()
     began_s = loop.time()
@@ -39,8 +39,8 @@ async def test_a_consumer_starts_and_consumes_while_a_broker_hangs(orderly):
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_a_stop_does_not_wait_long_for_a_broker_that_hangs(orderly):
-    orders, listener = two_brokers(), Listener()
+async def test_a_stop_does_not_wait_long_for_a_broker_that_hangs(cluster, orderly):
+    orders, listener = two_brokers(cluster), Listener()
     core, loop = consumer(orders, listener, orderly=orderly), asyncio.get_running_loop()
     await core.start()
     await asyncio.sleep(30)
@@ -48,13 +48,13 @@ async def test_a_stop_does_not_wait_long_for_a_broker_that_hangs(orderly):
     began_s = loop.time()
     await core.stop()
     assert loop.time() - began_s < 6
-    assert not orders.member_ids("a", "billing")
+    assert not orders.members("a", "billing")
 
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_members_take_queues_of_other_brokers_while_one_hangs(orderly):
-    orders = two_brokers()
+async def test_members_take_queues_of_other_brokers_while_one_hangs(cluster, orderly):
+    orders = two_brokers(cluster)
     first, second = Listener(), Listener()
     cores = [
         consumer(orders, one, name, orderly=orderly)

@@ -5,8 +5,8 @@ from datetime import datetime, timezone
 
 import pytest
 from pyrocket.client.consume_from import ConsumeFrom
-from support.core_consumers import Listener, cluster, committed, consumed, consumer, kill
-from support.simulated_brokers import Broker, Network
+from support.core_consumers import Listener, committed, consumed, consumer, kill
+from support.simulated_brokers import Network
 from support.simulated_loop import START_S, simulated
 
 LAST = {"consume_from": ConsumeFrom.LAST}
@@ -19,7 +19,7 @@ def send(orders, *bodies, queue=0):
 
 @pytest.mark.parametrize("orderly", [False, True])
 @simulated
-async def test_members_that_are_killed_before_their_first_commit_skip_nothing(orderly):
+async def test_members_that_are_killed_before_their_first_commit_skip_nothing(cluster, orderly):
     orders, listeners = cluster(queues=2, messages=3), []
     for number in range(3):
         listeners.append(Listener(seconds=1000))
@@ -34,7 +34,7 @@ async def test_members_that_are_killed_before_their_first_commit_skip_nothing(or
 
 
 @simulated
-async def test_queues_that_are_added_are_consumed_from_their_first_message():
+async def test_queues_that_are_added_are_consumed_from_their_first_message(cluster):
     orders, listener = cluster(queues=2, messages=5), Listener()
     core = consumer(orders, listener, **LAST)
     await core.start()
@@ -47,7 +47,7 @@ async def test_queues_that_are_added_are_consumed_from_their_first_message():
 
 
 @simulated
-async def test_a_group_that_has_consumed_nothing_continues_where_it_started():
+async def test_a_group_that_has_consumed_nothing_continues_where_it_started(cluster):
     orders, listener = cluster(queues=1, messages=5), Listener()
     await consumed(consumer(orders, Listener(), **LAST), seconds=6)
     assert not committed(orders)
@@ -57,7 +57,7 @@ async def test_a_group_that_has_consumed_nothing_continues_where_it_started():
 
 
 @simulated
-async def test_a_topic_that_appears_or_is_created_again_is_consumed_from_its_first_message():
+async def test_a_topic_that_appears_or_is_created_again_is_consumed_from_its_first_message(cluster):
     orders, listener = cluster(queues=1, messages=0), Listener()
     orders.delete_topic("orders")
     core = consumer(orders, listener, **LAST)
@@ -73,7 +73,7 @@ async def test_a_topic_that_appears_or_is_created_again_is_consumed_from_its_fir
 
 
 @simulated
-async def test_a_topic_that_is_subscribed_later_starts_at_that_time():
+async def test_a_topic_that_is_subscribed_later_starts_at_that_time(cluster):
     orders, listener = cluster(queues=1, messages=5), Listener()
     core = consumer(orders, listener, subscriptions={"orders": "*"}, **LAST)
     orders.create_topic("bills", 1)
@@ -88,40 +88,30 @@ async def test_a_topic_that_is_subscribed_later_starts_at_that_time():
     await core.stop()
 
 
-def add_broker(orders):
-    orders.brokers["b"] = Broker("b")
-    orders.members["b"], orders.starts["b"], orders.locks["b"] = (
-        type(orders.members["a"])(dict),
-        type(orders.starts["a"])(dict),
-        {},
-    )
-    orders.add_queue("orders", "b")
-
-
 @simulated
-async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_first_one():
+async def test_a_broker_that_the_group_meets_later_starts_at_the_time_of_the_first_one(cluster):
     orders, listener = cluster(queues=1, messages=5), Listener()
     core = consumer(orders, listener, **LAST)
     await core.start()
     await asyncio.sleep(100)
-    add_broker(orders)
+    orders.add_broker("b", {"orders": 1})
     send(orders, b"at b", queue=1)
     await asyncio.sleep(100)
     assert listener.bodies == [b"at b"]
     began_ms = 1000 * START_S
-    start = orders.starts["b"]["billing"]["orders"]
+    start = orders.starts("b", "billing")["orders"]
     assert (start.log_offset, start.time_ms) == (None, began_ms - 60_000)
     await core.stop()
 
 
 @simulated
-async def test_a_broker_that_the_group_meets_after_a_clock_was_set_back_skips_nothing():
+async def test_a_broker_that_the_group_meets_after_a_clock_was_set_back_skips_nothing(cluster):
     orders, listener = cluster(queues=1, messages=5), Listener()
     core = consumer(orders, listener, **LAST)
     await core.start()
     orders.brokers["a"].clock_ahead_ms -= 3_600_000
     await core.stop()
-    add_broker(orders)
+    orders.add_broker("b", {"orders": 1})
     core = consumer(orders, listener, **LAST)
     await core.start()
     await asyncio.sleep(30)
@@ -133,7 +123,7 @@ async def test_a_broker_that_the_group_meets_after_a_clock_was_set_back_skips_no
 
 
 @simulated
-async def test_a_broker_that_is_slow_at_first_starts_with_the_others(monkeypatch):
+async def test_a_broker_that_is_slow_at_first_starts_with_the_others(cluster, monkeypatch):
     """It has said that it does not know the group, and gets the first heartbeat late."""
     heartbeat = Network.heartbeat
 
@@ -147,7 +137,7 @@ async def test_a_broker_that_is_slow_at_first_starts_with_the_others(monkeypatch
     await asyncio.sleep(10)
     starting = asyncio.ensure_future(core.start())
     await asyncio.sleep(4)
-    assert not orders.starts["b"]["billing"]
+    assert not orders.starts("b", "billing")
     send(orders, b"at b", queue=1)
     await starting
     await asyncio.sleep(60)
@@ -156,7 +146,7 @@ async def test_a_broker_that_is_slow_at_first_starts_with_the_others(monkeypatch
 
 
 @simulated
-async def test_a_group_starts_at_its_timestamp_in_all_queues():
+async def test_a_group_starts_at_its_timestamp_in_all_queues(cluster):
     orders, listener = cluster(queues=1, messages=5), Listener()
     await asyncio.sleep(10)
     send(orders, b"later")
@@ -172,7 +162,7 @@ async def test_a_group_starts_at_its_timestamp_in_all_queues():
 
 
 @simulated
-async def test_messages_are_consumed_although_the_clock_of_their_broker_was_set_back():
+async def test_messages_are_consumed_although_the_clock_of_their_broker_was_set_back(cluster):
     orders, listener = cluster(queues=1, messages=0), Listener()
     at = datetime.fromtimestamp(START_S - 60, timezone.utc)
     where = {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp": at}
@@ -187,7 +177,7 @@ async def test_messages_are_consumed_although_the_clock_of_their_broker_was_set_
 
 
 @simulated
-async def test_the_first_start_counts_whatever_later_members_say():
+async def test_the_first_start_counts_whatever_later_members_say(cluster):
     orders, listener = cluster(queues=1, messages=2), Listener()
     await kill_after_start(consumer(orders, Listener(seconds=1000), consume_from="first"))
     await consumed(consumer(orders, listener, "c2", **LAST), seconds=300)
@@ -200,10 +190,10 @@ async def kill_after_start(core):
 
 
 @simulated
-async def test_nothing_is_committed_before_it_was_consumed():
+async def test_nothing_is_committed_before_it_was_consumed(cluster):
     orders = cluster(queues=1, messages=3)
     core = consumer(orders, Listener(seconds=1000))
     await core.start()
     await asyncio.sleep(100)
-    assert not orders.committed
+    assert not committed(orders)
     await kill(core)

@@ -7,7 +7,7 @@ from pyrocket.client.allocation import averagely
 from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.errors import TransportError
-from support.core_consumers import Listener, cluster, committed, consumer
+from support.core_consumers import Listener, committed, consumer
 from support.simulated_loop import simulated
 
 
@@ -24,7 +24,7 @@ def failing(*errors):
 
 
 @simulated
-async def test_a_strategy_that_raises_is_called_again(caplog):
+async def test_a_strategy_that_raises_is_called_again(cluster, caplog):
     orders, listener = cluster(), Listener()
     core = consumer(orders, listener, strategy=failing(*[ValueError("no")] * 3))
     await core.start()
@@ -36,7 +36,7 @@ async def test_a_strategy_that_raises_is_called_again(caplog):
 
 
 @simulated
-async def test_members_share_the_queues_although_queues_changed_raises():
+async def test_members_share_the_queues_although_queues_changed_raises(cluster):
     orders = cluster(queues=4)
 
     def changed(topic, queues, mine):
@@ -50,7 +50,7 @@ async def test_members_share_the_queues_although_queues_changed_raises():
     assert [len(one) for one in held] == [2, 2]
     assert all(core.stats.callback_errors for core in cores)
     await asyncio.sleep(200)  # More than the time after which silent members are removed.
-    assert sorted(orders.member_ids("a", "billing")) == ["c1", "c2"]
+    assert sorted(orders.members("a", "billing")) == ["c1", "c2"]
     for core in cores:
         await core.stop()
 
@@ -68,7 +68,7 @@ class FailingOffsets(BrokerOffsets):
 
 
 @simulated
-async def test_offsets_that_could_not_be_stored_are_stored_later():
+async def test_offsets_that_could_not_be_stored_are_stored_later(cluster):
     orders = cluster(queues=1, messages=3)
     core = consumer(orders, Listener())
     core._member._offsets.__class__ = FailingOffsets
@@ -85,7 +85,7 @@ async def test_offsets_that_could_not_be_stored_are_stored_later():
     ["pull", "heartbeat", "members", "commit", "send_back", "lock", "start_offset", "route"],
 )
 @simulated
-async def test_errors_of_any_kind_in_a_call_end_nothing(call, orderly):
+async def test_errors_of_any_kind_in_a_call_end_nothing(cluster, call, orderly):
     orders = cluster(queues=2, messages=5)
     listener = Listener(*[ConsumeResult.RECONSUME_LATER] * 3)
     core = consumer(orders, listener, orderly=orderly, max_reconsume_times=1)
@@ -113,7 +113,7 @@ async def test_errors_of_any_kind_in_a_call_end_nothing(call, orderly):
 
 
 @simulated
-async def test_an_error_is_logged_once_until_the_call_has_succeeded(caplog):
+async def test_an_error_is_logged_once_until_the_call_has_succeeded(cluster, caplog):
     """A broker that cannot be reached for an hour must not fill the log."""
     orders = cluster(queues=1, messages=1)
     core = consumer(orders, Listener())

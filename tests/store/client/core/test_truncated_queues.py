@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 from store.client.core.test_polling import poll_all, polling
-from support.core_consumers import Listener, cluster, committed, consumer
+from support.core_consumers import Listener, committed, consumer
 from support.simulated_loop import simulated
 
 NEW = [b"new %d" % number for number in range(8)]
@@ -24,7 +24,9 @@ def truncate(orders, end=6):
 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("seconds", [0, 20])
-def test_a_group_consumes_the_messages_at_offsets_that_it_has_read_before(orderly, seconds):
+def test_a_group_consumes_the_messages_at_offsets_that_it_has_read_before(
+    cluster, orderly, seconds
+):
     @simulated
     async def run():
         orders, listener = cluster(queues=1, messages=10), Listener(seconds=seconds)
@@ -42,7 +44,7 @@ def test_a_group_consumes_the_messages_at_offsets_that_it_has_read_before(orderl
 
 
 @simulated
-async def test_messages_that_wait_when_the_queue_is_truncated_are_consumed_or_read_again():
+async def test_messages_that_wait_when_the_queue_is_truncated_are_consumed_or_read_again(cluster):
     orders, listener = cluster(queues=1, messages=10), Listener(seconds=30)
     core = consumer(orders, listener, orderly=True, pull_batch_size=2)
     await core.start()
@@ -55,7 +57,7 @@ async def test_messages_that_wait_when_the_queue_is_truncated_are_consumed_or_re
 
 
 @simulated
-async def test_polls_return_the_messages_at_offsets_that_were_polled_before():
+async def test_polls_return_the_messages_at_offsets_that_were_polled_before(cluster):
     orders = cluster(queues=1, messages=10)
     core = await polling(orders)
     await core.assign(orders.queues["orders"])
@@ -70,7 +72,7 @@ async def test_polls_return_the_messages_at_offsets_that_were_polled_before():
 
 
 @simulated
-async def test_messages_that_were_pulled_ahead_of_polls_are_polled():
+async def test_messages_that_were_pulled_ahead_of_polls_are_polled(cluster):
     orders = cluster(queues=1, messages=10)
     core = await polling(orders)
     await core.assign(orders.queues["orders"])
@@ -83,7 +85,7 @@ async def test_messages_that_were_pulled_ahead_of_polls_are_polled():
 
 
 @simulated
-async def test_a_commit_of_messages_that_were_cut_off_does_not_skip_new_ones():
+async def test_a_commit_of_messages_that_were_cut_off_does_not_skip_new_ones(cluster):
     """The caller commits what it polled before the truncation, after the position was moved."""
     orders = cluster(queues=1, messages=10)
     core = await polling(orders)
