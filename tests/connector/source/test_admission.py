@@ -1,4 +1,4 @@
-"""The sizes of micro-batches and tasks, through Spark."""
+"""The sizes of tasks, through Spark."""
 
 import pytest
 from pyspark_pyrocket import DefaultSource
@@ -10,8 +10,6 @@ from pyspark_pyrocket.transport.targets import opened_source, target_at
 from support.direct import read
 
 ROWS = 400
-SIZE = 1_042
-"""Maximum bytes in the log of a message of a thousand bytes."""
 
 
 @pytest.fixture
@@ -26,20 +24,6 @@ def skewed(box):
 def places(box, **options):
     rows = read(box.options, "queueId INT, queueOffset BIGINT", **options)
     return sorted(tuple(row.values()) for row in rows)
-
-
-def test_limited_batches_of_available_now_read_every_queue_to_its_end(skewed, stream):
-    """With all limits, the query reads everything and does not wait for more messages."""
-    taken = stream.drain(
-        maxBytesPerTrigger=f"{150 * SIZE}",
-        maxOffsetsPerTrigger="149",
-        minOffsetsPerTrigger="120",
-        maxTriggerDelay="1d",
-    )
-    assert sum(taken) == ROWS
-    assert len(taken) >= 3
-    assert max(taken) <= 149
-    assert [tuple(row[1:3]) for row in stream.output()] == places(skewed)
 
 
 def test_a_read_can_have_more_tasks_than_queues(skewed):
