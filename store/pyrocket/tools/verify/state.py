@@ -1,6 +1,7 @@
 """Checks the shared state and the checkpoint, and detects changes during a check."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 from pyrocket.disk.io import SMALL_FILE_BYTES, read_or_none
@@ -85,10 +86,8 @@ def _ask(layout: Layout, question: Callable[[SharedState], _T], default: _T) -> 
     state = _map_state(layout)
     if state is None:
         return default
-    try:
+    with closing(state):
         return question(state)
-    finally:
-        state.close()
 
 
 def check_state(layout: Layout, findings: Findings) -> None:
