@@ -119,9 +119,13 @@ def test_a_broker_is_ready_again_soon_after_failed_writes_and_without_free_descr
     disk.work("write")
     assert broker.await_health() < 15
     with few_descriptors(broker.process.pid):
-        codes = {broker.send(1, topic=f"new-{number}") for number in range(3)}
-        assert "WRITE_FAILED" in codes
-        assert broker.grpc_health == NOT_SERVING
+        # On a busy machine, the broker may be ready again before its health is asked.
+        for number in range(30):
+            code = broker.send(1, topic=f"new-{number}")
+            if code == "WRITE_FAILED" and broker.grpc_health == NOT_SERVING:
+                break
+        else:
+            pytest.fail("the broker was ready after each failed write")
     broker.await_health()
     assert broker.send(20) == ""
     assert broker.send(1, topic="new") == ""
