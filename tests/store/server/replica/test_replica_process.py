@@ -113,7 +113,7 @@ def test_name_servers_list_a_replica_while_it_runs_but_writes_go_to_the_primary(
             more = ("--replica-of", at.listen[0], "--nameserver", servers)
             with running(tmp_path / "r", *more) as (_, there):
                 places = at.listen[0], there.listen[0]
-                assert listed() == dict(zip((False, True), places, strict=True))
+                wait_until(lambda: listed() == dict(zip((False, True), places, strict=True)))
                 route = command("topic", "route", "t", "--json", "--endpoint", servers)[1]
                 (found,) = json.loads(route)["brokers"]
                 assert (found["address"], *found["replicas"]) == places
