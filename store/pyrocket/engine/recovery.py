@@ -147,7 +147,7 @@ class StoreParts:
     def changing_topics(self) -> Iterator[None]:
         """Notify every reader and writer at the end of a change; requires the write lock.
 
-        If the change fails or the process is killed, the next one that takes the lock does.
+        If the change fails or the process is killed, the next writer that takes the lock does.
         """
         self.page[CHANGING] = 1
         yield

@@ -6,7 +6,7 @@ from pyrocket.server.nameserver.route_table import RouteTable
 from support import name_server
 from support.broker import served
 from support.rocketmq_cluster import rocketmq
-from support.spark_checkpoints import Files, run, run_json
+from support.spark_checkpoints import SETTINGS, Files, run, run_json
 from support.transports import disconnect, register
 from support.users import access_of, secret_of
 
@@ -64,3 +64,11 @@ def test_a_single_broker_of_several_is_refused(files):
     error = run_json("reset", files.path, *place, "--to", "earliest", status=2)["error"]
     assert error["code"] == "OPTION_UNSUPPORTED"
     assert "--broker" in error["remedy"]
+
+
+def test_a_query_without_a_source_of_ours_has_nothing_to_move(files):
+    files.put("offsets/2", f'v1\n{SETTINGS}\n{{"rate": 1}}')
+    place = ("--path", files.box.path)
+    run("show", files.path, *place)
+    error = run_json("reset", files.path, *place, "--to", "earliest", status=2)["error"]
+    assert error["code"] == "CHECKPOINT_SOURCE"

@@ -15,7 +15,13 @@ from pyrocket.tools.cli.place import GivenPlace, place_options
 from pyspark_pyrocket.source.offsets import Offsets
 from pyspark_pyrocket.source.stream_offset import StreamOffset
 from pyspark_pyrocket.tools.checkpoints.files import PlannedBatch, SparkCheckpoint, read_checkpoint
-from pyspark_pyrocket.tools.checkpoints.reset import Move, place_of, plan_reset, write_move
+from pyspark_pyrocket.tools.checkpoints.reset import (
+    Move,
+    place_of,
+    plan_reset,
+    source_of,
+    write_move,
+)
 from pyspark_pyrocket.tools.checkpoints.show import (
     document,
     queue_names,
@@ -124,8 +130,9 @@ def reset(
     nothing is changed.
     """
     spark_checkpoint = read_checkpoint(directory)
-    start, read = place_of(to, group), _topics_of(spark_checkpoint.last())
-    with opened_source(_target(place, read)) as opened:
+    start, newest = place_of(to, group), spark_checkpoint.last()
+    source = source_of(newest, source)
+    with opened_source(_target(place, _topics_of(newest))) as opened:
         _refuse_running(opened.target, force=force or dry_run)
         move = plan_reset(spark_checkpoint, opened, start, topics=topics, source=source)
         return _do(move, opened.now_ms(), dry_run=dry_run, yes=yes, as_json=as_json)
@@ -180,9 +187,9 @@ def _offset_table(before: Offsets, after: Offsets) -> Iterator[tuple[str, ...]]:
 
 def _bounds(found: SparkCheckpoint, place: GivenPlace) -> Bounds | None:
     """Return the bounds of the queues that still exist; None if no store is given."""
-    if not place.find().name or found.newest is None:
+    topics = _topics_of(found.newest) if found.newest else []
+    if not topics or not place.find().name:
         return None
-    topics = _topics_of(found.newest)
     with opened_source(_target(place, topics)) as opened:
         known = opened.topics()
         return opened.bounds([topic for topic in topics if topic in known])

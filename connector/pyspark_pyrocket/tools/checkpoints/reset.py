@@ -105,7 +105,7 @@ def plan_reset(
     new query at `place`.
     """
     newest = checkpoint.last()
-    index = _source(newest, source)
+    index = source_of(newest, source)
     before = newest.ours()[index]
     moved = _moved_queues(reads, before, place, topics)
     after = _offset_after_move(reads, before, moved, place)
@@ -144,7 +144,8 @@ def write_move(move: Move, now_ms: int) -> Path | None:
     return kept
 
 
-def _source(newest: PlannedBatch, wanted: int | None) -> int:
+def source_of(newest: PlannedBatch, wanted: int | None) -> int:
+    """Return the index of the source to move. Raises InvalidInputError (CHECKPOINT_SOURCE)."""
     ours = list(newest.ours())
     if wanted in ours:
         return ours[ours.index(wanted)]
@@ -233,10 +234,8 @@ def _for_each_broker(place: SpanPlace, reads: MessageSource, moved: Set[MessageQ
         if (queue.topic, queue.queue_id) in ids:
             named = place.queues[queue.topic]
             given = named.get(queue.broker, named.get("", {}))
-            brokers = queues.setdefault(queue.topic, {})
-            brokers.setdefault(queue.broker, {})[queue.queue_id] = given.get(
-                queue.queue_id, EARLIEST
-            )
+            offset = given.get(queue.queue_id, EARLIEST)
+            queues.setdefault(queue.topic, {}).setdefault(queue.broker, {})[queue.queue_id] = offset
     return replace(place, queues=queues)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pyrocket.formats.arrow_buffers import Ints
 from pyrocket.formats.index_file import Geometry
+from pyrocket.formats.record_fields import RecordFields
 from pyrocket.index.keys.index_file import SLACK_MS, Fields, IndexFile
 from pyrocket.index.keys.key_items import KeyItems, PendingKeys, key_items
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
@@ -212,11 +213,7 @@ class UnindexedTail:
     def _logged(self, start: int, end: int) -> Iterator[tuple[KeyItems, int]]:
         """Yield the same from the log; if `end` is unknown, up to the first damaged record."""
         for run in walk(self._log, start, end):
-            counts = range(len(run) if end == WHOLE_LOG else 0)
-            good = bisect_left(
-                counts, True, key=lambda last: not run.head(last + 1).has_structure()
-            )
-            whole = run.head(good) if end == WHOLE_LOG else run
+            whole = _whole(run) if end == WHOLE_LOG else run
             if len(whole):
                 yield key_items(whole), end_of(whole)
             if len(whole) < len(run):
@@ -242,3 +239,9 @@ _NO_OFFSETS = np.zeros(0, np.int64)
 
 def _nothing(mark: int | None, start: int) -> _Known:
     return _Known(mark, start, start, np.zeros(0, np.int32), _NO_OFFSETS)
+
+
+def _whole(run: RecordFields) -> RecordFields:
+    """Return the records of the run before the first damaged one."""
+    rows = range(len(run))
+    return run.head(bisect_left(rows, True, key=lambda row: not run.head(row + 1).has_structure()))
