@@ -1,25 +1,18 @@
 """Appends that fail in the middle of the exclusive section, and how the next append recovers."""
 
-import errno
-import os
-
 import pytest
-from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreUnavailableError
 from support.keyed import OFF
 from support.stores import (
-    SMALL,
     batch,
     bodies,
-    filled,
     log_files,
     message,
     numbered,
     overwrite,
     queue_files,
-    reboot,
     words,
 )
 
@@ -78,19 +71,6 @@ def test_a_failed_write_is_invisible_and_the_next_append_works(open_store, monke
     assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
 
 
-def test_a_writer_continues_after_another_has_repaired_its_failed_append(open_store, monkeypatch):
-    store, other = open_store(), open_store()
-    store.append(message(b"first"))
-    with monkeypatch.context() as patch:
-        fail_write(patch, 6, half=False)
-        with pytest.raises(StoreUnavailableError):
-            store.append_batch(batch(ROWS, 0), topic="t")
-    other.topics.create("u")
-    for n in range(12):
-        store.append(message(b"%d" % n + b"." * 600))
-    assert len(bodies(other)[0]) == 13
-
-
 def test_an_append_that_cannot_create_a_file_leaves_no_temporary_files(store, path, monkeypatch):
     store.append(message())
     with monkeypatch.context() as patch:
@@ -119,7 +99,7 @@ def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
     assert bodies(store)[0] == [b"kept", b"next"]
 
 
-@pytest.mark.parametrize("kept", range(21))
+@pytest.mark.parametrize("kept", [0, 8, 12, 20])
 def test_a_torn_queue_entry_is_rewritten(store, path, kept):
     """A writer that is killed may have written the size in an entry, but not the tags code."""
     for n in range(3):
@@ -132,20 +112,6 @@ def test_a_torn_queue_entry_is_rewritten(store, path, kept):
     assert queue_files(path)[0].read_bytes()[:60] == whole[:60]
     assert bodies(store)[0] == [b"0", b"1", b"2", b"3"]
     assert page[DISPATCHED] == page[PUBLISHED]
-    page.close()
-
-
-def test_published_but_undispatched_messages_become_visible_with_the_next_append(open_store, path):
-    store, other = open_store(), open_store()
-    store.append_batch(batch(numbered(25), 0), topic="t")
-    page = words(path)
-    page[DISPATCHED] = store.read("t", 0, 4)[0].physical_offset
-    for file in queue_files(path)[1:]:
-        file.unlink()
-    overwrite(queue_files(path)[0], bytes(120), 80)
-    assert len(bodies(other)[0]) == 4
-    other.topics.create("u")
-    assert bodies(store)[0] == numbered(25)
     page.close()
 
 
@@ -165,26 +131,3 @@ def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, 
     assert set(seen[:-3]) == {(0, 0)}
     assert set(seen[-3:]) == {(6, 6)}
     assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6
-
-
-def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
-    """The append filled one log file; the next file did not fit on the disk."""
-    store = filled(path, count=5)
-    real, files = io.write_at, set()
-
-    def full(descriptor, data, offset):
-        file = os.readlink(f"/proc/self/fd/{descriptor}")
-        if "commitlog" in file and b"UNIQ_KEY" in bytes(data):  # Neither blanks nor zeros.
-            files.add(file)
-            if len(files) > 1:
-                raise OSError(errno.ENOSPC, "No space left on device")
-        real(descriptor, data, offset)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(io, "write_at", full)
-        with pytest.raises(StoreUnavailableError, match="WRITE_FAILED"):
-            store.append_batch(batch(numbered(60, first=5), 0), topic="t")
-    store.close(clean=False)
-    reboot(path)
-    with Store.open(path, config=SMALL) as recovered:
-        assert bodies(recovered)[0] == numbered(5)

@@ -9,11 +9,11 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
+from pyrocket.disk.shared_state import FAILED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.log.valid_end import read_checkpoint, recovery_start
+from pyrocket.log.valid_end import read_checkpoint
 from support.inner import inner
 from support.keyed import crash, fill, index_of, limit_index
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
@@ -41,14 +41,6 @@ def checkpoint(store):
 
 def fill_a_file(store):
     store.append_batch(batch(numbered(30, 150), 0), topic="t")
-
-
-def test_a_filled_log_file_moves_the_checkpoint_with_the_next_flush(store, clock):
-    fill_a_file(store)
-    assert checkpoint(store).log_timestamp == 0
-    store.flush()
-    known = checkpoint(store)
-    assert known.log_timestamp == known.queue_timestamp == clock.now
 
 
 def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
@@ -105,16 +97,6 @@ def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     assert {str(file) for file in queue.iterdir()} <= set(synced)
 
 
-def test_entries_missing_after_a_writer_died_postpone_the_checkpoint(store):
-    fill_a_file(store)
-    page = words(store.path)
-    page[DISPATCHED] = page[PUBLISHED] - 1
-    store.flush()
-    assert checkpoint(store).log_timestamp == 0
-    page[DISPATCHED] = page[PUBLISHED]
-    page.close()
-
-
 def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_flush(store, monkeypatch, caplog):
     fill_a_file(store)
     real = io.write_at
@@ -148,38 +130,6 @@ def test_a_failed_fsync_of_a_queue_fails_the_store(store, monkeypatch):
     page = words(store.path)
     assert page[FAILED]
     page.close()
-
-
-def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_regularly(store, clock):
-    for _ in range(20):
-        fill_a_file(store)
-        store.flush()
-        clock.now += 10_000
-    starts = inner(store).writer.files.log.run.starts()
-    begin = recovery_start(inner(store).writer.files.log, checkpoint(store), clean=False)
-    assert len(starts) > 20
-    assert begin >= starts[-4]
-
-
-def test_a_flush_syncs_only_the_queue_files_written_since_the_checkpoint(store, monkeypatch):
-    for _ in range(5):
-        fill_a_file(store)
-    store.flush()
-    page = words(store.path)
-    assert page[CHECKPOINTED] == page[PUBLISHED]
-    page.close()
-    synced, real = [], io.sync
-
-    def record(descriptor):
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
-    monkeypatch.setattr(io, "sync", record)
-    fill_a_file(store)
-    store.flush()
-    queue_files = sorted((store.path / "consumequeue" / "t" / "0").iterdir())
-    assert str(queue_files[-1]) in synced
-    assert str(queue_files[0]) not in synced
 
 
 def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeypatch):

@@ -5,7 +5,7 @@ import struct
 import pytest
 from pyrocket.errors import MessageError
 from pyrocket.formats.record import BLANK_MAGIC
-from support.stores import RECORD_BYTES, batch, bodies, log_files, message, numbered, scan
+from support.stores import RECORD_BYTES, batch, bodies, log_files, message, scan
 
 FILE = 4096
 UNIQUE = 42  # UNIQ_KEY, its separators and 32 characters
@@ -28,7 +28,7 @@ def blank_at(path, file, position):
     return struct.unpack_from(">iI", log_files(path)[file].read_bytes(), position)
 
 
-@pytest.mark.parametrize("left", [8, 9, 50, 90, 133, 134, 141, 142, 143, 200])
+@pytest.mark.parametrize("left", [8, 133, 134, 141, 142, 143])
 @pytest.mark.parametrize("as_batch", [False, True])
 def test_a_record_is_placed_where_at_least_eight_bytes_of_its_file_stay_free(
     store, path, left, as_batch
@@ -72,7 +72,7 @@ def test_largest_record_of_a_file_is_stored_and_one_byte_more_is_rejected(store,
     assert bodies(store)[0][-1] == b"after"
 
 
-@pytest.mark.parametrize("body_bytes", [0, 100, 1227, 1228, 1900, 1908, 1909, 3954])
+@pytest.mark.parametrize("body_bytes", [0, 1228, 1908, 1909])
 def test_batch_spreads_over_many_files(store, path, body_bytes):
     rows = [b"%03d" % n + b"." * body_bytes for n in range(30)]
     rows = [row[: max(body_bytes, 3)] for row in rows]
@@ -90,28 +90,6 @@ def test_a_blank_record_fills_the_rest_of_a_file_of_any_size(open_store):
     for first in range(0, 1500, 50):
         store.append_batch(batch(rows[first : first + 50], 0), topic="t")
     assert [body for _, body in scan(store, "t", 0)] == rows
-
-
-def test_the_sizes_and_magic_codes_of_records_lead_from_start_to_end_of_the_log(store, path):
-    """RocketMQ reads a log in this way."""
-    store.append_batch(batch(numbered(60), 0), topic="t")
-    found = 0
-    for file in log_files(path):
-        data, at = file.read_bytes(), 0
-        while at < FILE:
-            size, magic = struct.unpack_from(">iI", data, at)
-            if magic == BLANK_MAGIC:
-                assert size == FILE - at
-                assert not data[at + 8 :].strip(b"\0")
-                break
-            if size == 0:
-                assert file == log_files(path)[-1]
-                assert not data[at:].strip(b"\0")
-                break
-            (offset,) = struct.unpack_from(">q", data, at + 28)
-            assert offset == int(file.name) + at
-            found, at = found + 1, at + size
-    assert found == 60
 
 
 def test_store_times_never_decrease_when_the_clock_is_set_back(open_store, clock):

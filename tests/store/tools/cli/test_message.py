@@ -74,13 +74,6 @@ def test_tail_prints_one_escaped_line_for_each_message(path):
     assert third.endswith(r"keys=k-1,k-2 city=Oslo  \x1b[2J\r\n\xff")
 
 
-def test_bodies_that_are_not_utf_8_are_marked_base64(path):
-    *_, last = document_on(path, "message", "tail", "t")["messages"]
-    assert last["bodyEncoding"] == "base64"
-    assert base64.b64decode(last["body"]) == EVIL
-    assert (last["keys"], last["properties"]) == (["k-1", "k-2"], {"city": "Oslo"})
-
-
 def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
     run_on(path, "message", "send", "t", "x" * 3000)
     line = run_on(path, "message", "tail", "t", "--count", 1).stdout
@@ -94,15 +87,6 @@ def test_a_query_needs_either_key_or_id(path, arguments):
     assert (
         document_on(path, "message", "find", "t", *arguments, status=2)["error"]["code"] == "USAGE"
     )
-
-
-def test_a_message_is_sent_with_all_its_fields(path):
-    fields = ["--tags", "T", "--key", "k-8", "--key", "k-9", "--property", "city=A=B"]
-    (sent,) = document_on(path, "message", "send", "t", "hi", "--queue", 1, *fields)["messages"]
-    assert (sent["queueId"], sent["queueOffset"]) == (1, 2)
-    (found,) = document_on(path, "message", "find", "t", "--id", sent["msgId"])["messages"]
-    assert (found["body"], found["tags"], found["keys"]) == ("hi", "T", ["k-8", "k-9"])
-    assert found["properties"] == {"city": "A=B"}
 
 
 def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):

@@ -9,7 +9,7 @@ from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools import notebook
 from pyrocket.values.routes import Registration, TopicData
 from support import name_server
-from support.broker import join_group, served
+from support.broker import served
 from support.commands import document, run
 from support.transports import register
 
@@ -77,24 +77,6 @@ def test_the_lag_of_groups_covers_all_brokers(address):
     assert lags(address, "one") == [("one", "broker-b", 0, 2)]
     arguments = "group", "lag", "missing", "--endpoint", address
     assert "'missing'" in refusal("GROUP_NOT_FOUND", *arguments)
-
-
-def test_a_group_is_listed_once_with_the_sums_of_all_brokers(address):
-    found = document("group", "list", "--endpoint", address)["groups"]
-    assert [(one["group"], one["topics"][0]["lag"]) for one in found] == [("both", 3), ("one", 2)]
-    offsets = document("offset", "show", "both", "--endpoint", address)["offsets"]
-    assert [one["brokerName"] for one in offsets] == NAMES
-
-
-def test_the_members_of_a_group_are_those_at_all_brokers(address, brokers):
-    join_group(brokers["broker-a"], "both", "c1", t="a")
-    for broker in brokers.values():
-        join_group(broker, "both", "c2", t="b")
-    found = document("group", "show", "both", "--endpoint", address)["members"]
-    assert found == [
-        {"clientId": "c1", "differs": True},
-        {"clientId": "c2", "differs": False},
-    ]
 
 
 def test_other_commands_need_the_name_of_a_broker(address):

@@ -22,7 +22,6 @@ from support.stores import (
     overwrite,
     queue_files,
     reboot,
-    snapshot,
 )
 
 ERASED = "\x1b[2K"
@@ -42,30 +41,6 @@ def sound(path):
 def damaged(sound):
     overwrite(queue_files(sound)[1], bytes(20), 40)
     return sound
-
-
-def test_a_sound_store_is_verified_in_one_line(sound):
-    before = snapshot(sound)
-    done = run("verify", sound)
-    assert done.exit_code == 0
-    assert "60 messages" in done.output
-    assert "all is well" in done.output
-    found = document("verify", sound)
-    assert (found["ok"], found["messages"], found["findings"]) == (True, 60, [])
-    assert snapshot(sound) == before
-
-
-def test_findings_have_code_place_and_remedy(damaged):
-    done = run("verify", damaged)
-    assert done.exit_code == 1
-    assert "QUEUE_ENTRY_MISSING" in done.output
-    assert "pyrocket repair" in done.output
-    (finding,) = document("verify", damaged, status=1)["findings"]
-    assert finding["code"] == "QUEUE_ENTRY_MISSING"
-    assert finding["severity"] == "error"
-    assert finding["file"] == "consumequeue/t/0/00000000000000000200"
-    assert finding["position"] == 40
-    assert finding["fix"].startswith("pyrocket repair")
 
 
 def test_repair_shows_its_actions_and_asks(damaged):
@@ -185,12 +160,6 @@ def test_wrong_usage_exits_with_two(arguments):
     error = document(*arguments, status=2)["error"]
     assert (error["code"], bool(error["message"])) == ("USAGE", True)
     assert error["remedy"] == f"See `pyrocket {arguments[0]} --help`."
-
-
-def test_a_store_in_use_is_verified_but_not_repaired(sound):
-    with Store.open(sound):
-        assert run("verify", sound).exit_code == 0
-        assert "STORE_IN_USE" in run("repair", sound, "--yes").stderr
 
 
 def test_help_of_commands_does_not_import_rich():
