@@ -1,18 +1,25 @@
 """Appends that fail in the middle of the exclusive section, and how the next append recovers."""
 
+import errno
+import os
+
 import pytest
+from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED, RESERVED
 from pyrocket.errors import StoreUnavailableError
 from support.keyed import OFF
 from support.stores import (
+    SMALL,
     batch,
     bodies,
+    filled,
     log_files,
     message,
     numbered,
     overwrite,
     queue_files,
+    reboot,
     words,
 )
 
@@ -131,3 +138,26 @@ def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, 
     assert set(seen[:-3]) == {(0, 0)}
     assert set(seen[-3:]) == {(6, 6)}
     assert reader.max_offset("a", 0) == reader.max_offset("b", 0) == 6
+
+
+def test_a_failed_append_does_not_reappear_after_a_reboot(path, monkeypatch):
+    """The append filled one log file; the next file did not fit on the disk."""
+    store = filled(path, count=5)
+    real, files = io.write_at, set()
+
+    def full(descriptor, data, offset):
+        file = os.readlink(f"/proc/self/fd/{descriptor}")
+        if "commitlog" in file and b"UNIQ_KEY" in bytes(data):  # Neither blanks nor zeros.
+            files.add(file)
+            if len(files) > 1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "write_at", full)
+        with pytest.raises(StoreUnavailableError, match="WRITE_FAILED"):
+            store.append_batch(batch(numbered(60, first=5), 0), topic="t")
+    store.close(clean=False)
+    reboot(path)
+    with Store.open(path, config=SMALL) as recovered:
+        assert bodies(recovered)[0] == numbered(5)

@@ -9,7 +9,7 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import FAILED
+from pyrocket.disk.shared_state import DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys.key_index import KeyIndex
@@ -95,6 +95,16 @@ def test_queue_entries_are_durable_before_the_checkpoint(store, monkeypatch):
     assert any("commitlog" in place for place in synced)
     queue = store.path / "consumequeue" / "t" / "0"
     assert {str(file) for file in queue.iterdir()} <= set(synced)
+
+
+def test_entries_missing_after_a_writer_died_postpone_the_checkpoint(store):
+    fill_a_file(store)
+    page = words(store.path)
+    page[DISPATCHED] = page[PUBLISHED] - 1
+    store.flush()
+    assert checkpoint(store).log_timestamp == 0
+    page[DISPATCHED] = page[PUBLISHED]
+    page.close()
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_flush(store, monkeypatch, caplog):

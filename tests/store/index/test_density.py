@@ -7,7 +7,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreDamagedError
-from pyrocket.formats.record import encode_record
+from pyrocket.formats.record import SYS_PREPARED, encode_record
 from support.stores import (
     SMALL,
     bodies,
@@ -91,6 +91,14 @@ def test_nothing_is_truncated_after_a_clean_shutdown(log):
     with pytest.raises(StoreDamagedError) as caught:
         log.recover()
     assert caught.value.code == "QUEUE_GAP"
+
+
+def test_prepared_messages_are_not_in_a_queue(log):
+    log.write(0, sys_flag=SYS_PREPARED)
+    log.write(0, sys_flag=SYS_PREPARED)
+    log.write(log.count)
+    with log.recover() as store:
+        assert bodies(store)[0] == [*numbered(log.count), b"forged"]
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["unclean", "clean"])

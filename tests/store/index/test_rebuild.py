@@ -60,6 +60,16 @@ def check(path):
         assert reader.read("t", 0, 2 * COUNT)[0].body == b"next"
 
 
+def test_queue_is_ahead_of_the_log(image):
+    last = queue_files(image)[-1]
+    entry = last.read_bytes()[180:]
+    ahead = last.with_name(f"{int(last.name) + 200:020d}")
+    offset = int.from_bytes(entry[:8], "big")
+    rows = [(offset + 200 * n).to_bytes(8, "big") + entry[8:] for n in range(1, 11)]
+    ahead.write_bytes(b"".join(rows))
+    check(image)
+
+
 LOSSES = {
     "one queue": lambda path: shutil.rmtree(path / "consumequeue" / "t"),
     "all files": lambda path: remove(queue_files(path)),
@@ -98,6 +108,21 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
     overwrite(file, b"\x01" * 40, at)
     check(image)
     assert file.read_bytes() == good
+
+
+@pytest.mark.parametrize("at", share(range(20), 2))
+def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
+    file = queue_files(image)[-2]
+    good = file.read_bytes()
+    overwrite(file, bytes((good[100 + at] ^ 1,)), 100 + at)
+    check(image)
+    assert file.read_bytes() == good
+
+
+def test_state_and_checkpoint_are_lost(image):
+    for name in ("pyrocket/state", "checkpoint", "pyrocket/mutex", "pyrocket/turnstile"):
+        (image / name).unlink(missing_ok=True)
+    check(image)
 
 
 def test_rebuilt_queues_have_the_same_bytes(closed):

@@ -203,6 +203,26 @@ def test_missing_durable_bytes_are_logged_and_start_an_epoch(path, end, caplog):
     assert verify(path).ok
 
 
+def test_a_copy_taken_during_appends_can_be_opened_whatever_was_copied_first(path, clock):
+    """The log may be copied before an append and `ends.json` after it, or the other way round."""
+    older = shutil.copytree(path, path.with_name("older"))
+    with Store.open(path, config=SMALL, clock=clock) as store:
+        store.append_batch(batch(numbered(MORE, first=DURABLE), 0), topic="t")
+        store.flush()
+        clock.now += 120_000
+        store.append(message(b"last"))
+        store.flush()
+        newer = shutil.copytree(path, path.with_name("newer"))
+    for log, own in itertools.permutations((older, newer)):
+        mixed = shutil.copytree(log, path.with_name(f"mixed-{log.name}"), symlinks=True)
+        shutil.rmtree(mixed / "pyrocket")
+        subprocess.run(["cp", "-a", own / "pyrocket", mixed / "pyrocket"], check=True)
+        (mixed / "abort").touch()
+        with Store.open(mixed, config=SMALL) as store:
+            assert bodies(store)[0][:DURABLE] == numbered(DURABLE)
+        assert verify(mixed).ok
+
+
 def test_records_that_a_broker_left_after_the_end_of_its_log_do_not_prevent_writing(path):
     """A broker does not overwrite the rest of a log that it truncates."""
     cut, file_bytes = place_of(path, 50), SMALL.log_file_bytes

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyrocket import Message, Store
 from pyrocket.errors import (
+    GroupNotFoundError,
     InvalidInputError,
     StoreNotFoundError,
     TopicNotFoundError,
@@ -80,6 +81,13 @@ def test_lag_is_measured_in_messages_bytes_and_time(store, clock):
     assert [(*row[:3], row[4]) for row in summed] == [
         ("billing", "orders", 2, timedelta(minutes=61))
     ]
+
+
+def test_a_group_without_offsets_is_shown_and_a_missing_group_is_an_error(store):
+    store.groups.create("idle")
+    assert notebook.groups(store).rows == [("idle", None, None, None, None)]
+    with pytest.raises(GroupNotFoundError, match="idle"):
+        notebook.lag(store, "idel")
 
 
 def test_peek_shows_the_newest_last(store):

@@ -89,6 +89,15 @@ def test_a_query_needs_either_key_or_id(path, arguments):
     )
 
 
+def test_a_message_is_sent_with_all_its_fields(path):
+    fields = ["--tags", "T", "--key", "k-8", "--key", "k-9", "--property", "city=A=B"]
+    (sent,) = document_on(path, "message", "send", "t", "hi", "--queue", 1, *fields)["messages"]
+    assert (sent["queueId"], sent["queueOffset"]) == (1, 2)
+    (found,) = document_on(path, "message", "find", "t", "--id", sent["msgId"])["messages"]
+    assert (found["body"], found["tags"], found["keys"]) == ("hi", "T", ["k-8", "k-9"])
+    assert found["properties"] == {"city": "A=B"}
+
+
 def test_each_line_of_standard_input_is_a_message_with_its_bytes(path):
     done = run_on(path, "message", "send", "t", "--queue", 0, answer=b"x\n\xff y\nlast")
     assert done.exit_code == 0

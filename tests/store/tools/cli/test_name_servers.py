@@ -9,7 +9,7 @@ from pyrocket.server.nameserver.route_table import RouteTable
 from pyrocket.tools import notebook
 from pyrocket.values.routes import Registration, TopicData
 from support import name_server
-from support.broker import served
+from support.broker import join_group, served
 from support.commands import document, run
 from support.transports import register
 
@@ -77,6 +77,17 @@ def test_the_lag_of_groups_covers_all_brokers(address):
     assert lags(address, "one") == [("one", "broker-b", 0, 2)]
     arguments = "group", "lag", "missing", "--endpoint", address
     assert "'missing'" in refusal("GROUP_NOT_FOUND", *arguments)
+
+
+def test_the_members_of_a_group_are_those_at_all_brokers(address, brokers):
+    join_group(brokers["broker-a"], "both", "c1", t="a")
+    for broker in brokers.values():
+        join_group(broker, "both", "c2", t="b")
+    found = document("group", "show", "both", "--endpoint", address)["members"]
+    assert found == [
+        {"clientId": "c1", "differs": True},
+        {"clientId": "c2", "differs": False},
+    ]
 
 
 def test_other_commands_need_the_name_of_a_broker(address):

@@ -22,6 +22,7 @@ from support.stores import (
     overwrite,
     queue_files,
     reboot,
+    snapshot,
 )
 
 ERASED = "\x1b[2K"
@@ -41,6 +42,17 @@ def sound(path):
 def damaged(sound):
     overwrite(queue_files(sound)[1], bytes(20), 40)
     return sound
+
+
+def test_a_sound_store_is_verified_in_one_line(sound):
+    before = snapshot(sound)
+    done = run("verify", sound)
+    assert done.exit_code == 0
+    assert "60 messages" in done.output
+    assert "all is well" in done.output
+    found = document("verify", sound)
+    assert (found["ok"], found["messages"], found["findings"]) == (True, 60, [])
+    assert snapshot(sound) == before
 
 
 def test_repair_shows_its_actions_and_asks(damaged):

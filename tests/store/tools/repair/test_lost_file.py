@@ -118,6 +118,19 @@ def test_a_file_deleted_while_the_store_is_open_is_never_created_again(path, clo
     assert verify(path).ok
 
 
+def test_a_log_that_lost_all_its_files_is_not_treated_as_empty(path, clock):
+    make(path, clock).close()
+    reboot(path)
+    for file in log_files(path):
+        file.unlink()
+    before = entries(path)
+    with pytest.raises(StoreDamagedError, match="STORE_FILE_MISSING"):
+        Store.open(path)
+    assert "LOG_FILE_MISSING" in verify(path).counts
+    assert not repair(path).actions
+    assert entries(path) == before
+
+
 def test_a_log_without_its_first_file_is_reported_as_a_note(path):
     """The file may have been deleted by cleaning; a clean shutdown saves the new log start."""
     filled(path).close()

@@ -8,7 +8,7 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import DISPATCHED, PUBLISHED
-from pyrocket.errors import PyrocketError, RecordDamagedError
+from pyrocket.errors import PyrocketError, RecordDamagedError, StoreLockedError
 from pyrocket.tools.repair.run import repair
 from pyrocket.tools.verify.verify import verify
 from support.damage import DAMAGES, LAST, make
@@ -181,6 +181,13 @@ def test_truncated_messages_are_saved_and_a_new_epoch_starts(path, sound):
     with Store.open(path, read_only=True) as store:
         assert store.history.epoch == 1
         assert store.history.cut_since(0, "t", 0) == LAST
+
+
+def test_a_store_in_use_is_not_repaired(path, clock):
+    with make(path, clock):
+        with pytest.raises(StoreLockedError, match="STORE_IN_USE"):
+            repair(path)
+        assert verify(path).ok
 
 
 def test_rebuilding_a_queue_without_messages_keeps_its_end_offset(path, clock):

@@ -1,5 +1,7 @@
 """Two messages with one queue offset are a finding unless one belongs to a deleted topic."""
 
+import shutil
+
 import pytest
 from pyrocket import Store
 from pyrocket.engine import writer
@@ -51,3 +53,15 @@ def test_the_queue_entry_of_a_damaged_message_is_not_reported_as_wrong(path, mon
     counts = verify(path).counts
     assert "QUEUE_SUPERSEDED" in counts
     assert "QUEUE_ENTRY_WRONG" not in counts
+
+
+def test_a_topic_recreated_by_pyrocket_is_not_reported(path):
+    with filled(path, count=40) as store:
+        store.topics.delete("t")
+        store.topics.create("t", read_queues=1, write_queues=1)
+        store.append_batch(batch(numbered(3), 0), topic="t")
+    assert not verify(path).findings
+    shutil.rmtree(path / "consumequeue")
+    with Store.open(path, config=SMALL) as store:
+        assert store.min_offset("t", 0) == 40
+    assert not verify(path).findings
