@@ -122,6 +122,20 @@ def test_a_torn_queue_entry_is_rewritten(store, path, kept):
     page.close()
 
 
+def test_published_but_undispatched_messages_become_visible_with_the_next_append(open_store, path):
+    store, other = open_store(), open_store()
+    store.append_batch(batch(numbered(25), 0), topic="t")
+    page = words(path)
+    page[DISPATCHED] = store.read("t", 0, 4)[0].physical_offset
+    for file in queue_files(path)[1:]:
+        file.unlink()
+    overwrite(queue_files(path)[0], bytes(120), 80)
+    assert len(bodies(other)[0]) == 4
+    other.topics.create("u")
+    assert bodies(store)[0] == numbered(25)
+    page.close()
+
+
 def test_a_batch_of_several_topics_becomes_visible_atomically(open_store, path, monkeypatch):
     store, reader = open_store(), open_store(read_only=True)
     for topic in "ab":

@@ -13,7 +13,7 @@ from pyrocket.disk.shared_state import DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys.key_index import KeyIndex
-from pyrocket.log.valid_end import read_checkpoint
+from pyrocket.log.valid_end import read_checkpoint, recovery_start
 from support.inner import inner
 from support.keyed import crash, fill, index_of, limit_index
 from support.stores import SMALL, FakeClock, batch, message, numbered, overwrite, words
@@ -41,6 +41,14 @@ def checkpoint(store):
 
 def fill_a_file(store):
     store.append_batch(batch(numbered(30, 150), 0), topic="t")
+
+
+def test_a_filled_log_file_moves_the_checkpoint_with_the_next_flush(store, clock):
+    fill_a_file(store)
+    assert checkpoint(store).log_timestamp == 0
+    store.flush()
+    known = checkpoint(store)
+    assert known.log_timestamp == known.queue_timestamp == clock.now
 
 
 def test_within_a_file_the_checkpoint_moves_once_a_minute(store, clock):
@@ -140,6 +148,17 @@ def test_a_failed_fsync_of_a_queue_fails_the_store(store, monkeypatch):
     page = words(store.path)
     assert page[FAILED]
     page.close()
+
+
+def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_regularly(store, clock):
+    for _ in range(20):
+        fill_a_file(store)
+        store.flush()
+        clock.now += 10_000
+    starts = inner(store).writer.files.log.run.starts()
+    begin = recovery_start(inner(store).writer.files.log, checkpoint(store), clean=False)
+    assert len(starts) > 20
+    assert begin >= starts[-4]
 
 
 def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeypatch):

@@ -38,6 +38,14 @@ def test_the_end_is_found_with_and_without_a_hint(make, count):
     assert stale.max_offset(ALL) == count
 
 
+def test_the_end_before_a_log_offset_excludes_later_records(make):
+    make().put(0, entries(0, 57), 0)
+    queue = make()
+    for bound in [*range(57), 56, 3, 40]:
+        assert queue.max_offset(4096 + 100 * bound) == bound
+        assert make().max_offset(4096 + 100 * bound) == bound
+
+
 def test_the_minimum_offset_follows_the_start_of_the_log(make):
     queue = make()
     queue.put(0, entries(0, 57), 0)

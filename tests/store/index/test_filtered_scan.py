@@ -219,6 +219,12 @@ def test_the_tally_shows_the_progress_of_a_scan_before_a_loss(tagged, path, opti
     assert tally.messages == len(found) > 0
 
 
+def test_few_messages_of_many_slices_are_joined_in_one_batch(tagged):
+    inner(tagged).scanner.slice_rows = 2
+    parts = [*tagged.scan("t", 0, 0, 40, where=MessageFilter.parse(tags="A"))]
+    assert [part.num_rows for part in parts] == [14]
+
+
 def test_bodies_that_inflate_to_many_bytes_are_split_into_several_batches(store, monkeypatch):
     monkeypatch.setattr(record_columns, "PLAIN_BYTES", 10_000)
     monkeypatch.setattr(record_slice, "_MIN_ROWS", 1)

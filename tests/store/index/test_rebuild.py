@@ -125,6 +125,12 @@ def test_state_and_checkpoint_are_lost(image):
     check(image)
 
 
+def test_queues_are_rebuilt_although_the_time_of_the_checkpoint_is_in_the_future(image):
+    (image / "checkpoint").write_bytes((2**62).to_bytes(8, "big") * 2 + bytes(4080))
+    shutil.rmtree(image / "consumequeue" / "t")
+    check(image)
+
+
 def test_rebuilt_queues_have_the_same_bytes(closed):
     before = {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")}
     shutil.rmtree(closed / "consumequeue")

@@ -87,6 +87,15 @@ def test_with_manual_flush_nothing_is_flushed_before_a_request(open_store, path)
     await_flush(path)
 
 
+def test_closing_a_store_ends_its_flush_thread(open_store):
+    before = flush_threads()
+    store = open_store(config=QUICK)
+    store.append(message())
+    assert flush_threads() > before
+    store.close()
+    assert flush_threads() == before
+
+
 @pytest.mark.parametrize(
     "error",
     [

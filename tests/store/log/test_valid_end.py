@@ -83,6 +83,16 @@ def test_epochs_count_unclean_shutdowns_and_keep_the_lowest_truncation(path, ope
     assert store.history.cut_since(0, "other", 0) is None
 
 
+def test_a_stray_next_file_of_zeros_is_deleted(path, open_store):
+    crashed(path, count=30)
+    stray = path / "commitlog" / f"{int(log_files(path)[-1].name) + 4096:020d}"
+    stray.write_bytes(bytes(4096))
+    store = open_store()
+    assert not stray.exists()
+    store.append_batch(batch(numbered(60, first=30), 0), topic="t")
+    assert bodies(store)[0] == numbered(90)
+
+
 def test_only_records_after_the_checkpoint_are_read(path, open_store, clock):
     """A clean shutdown moves the checkpoint: recovery does not check the files before it."""
     store = open_store()

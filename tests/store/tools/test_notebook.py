@@ -67,6 +67,12 @@ def test_topics_have_counts_sizes_times_and_a_trend(store):
     assert orders["bytes"] == pa.compute.sum(pa.Table.from_batches(sizes)["storeSize"]).as_py()
 
 
+def test_system_topics_are_shown_only_on_request(store):
+    store.append(Message(topic="orders", body=b"later", delay_level=3))
+    assert notebook.topics(store).column("topic") == ["empty", "orders"]
+    assert "SCHEDULE_TOPIC_XXXX" in notebook.topics(store, system=True).column("topic")
+
+
 def test_lag_is_measured_in_messages_bytes_and_time(store, clock):
     store.groups.commit("billing", "orders", {0: 2})
     clock.now += 60_000

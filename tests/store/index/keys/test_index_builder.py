@@ -82,6 +82,17 @@ def test_an_index_that_cannot_be_written_does_not_fail_the_append(
     check_queries(store, 30)
 
 
+def test_without_a_key_index_nothing_is_built_and_queries_read_the_log(eager, open_store, path):
+    store = open_store(config=OFF)
+    fill(store)
+    check_queries(store, 100)
+    store.close()
+    assert contents(path) == []
+    store = open_store()
+    fill(store, 1, 100)
+    assert contents(path) == java(store)
+
+
 def test_no_index_is_built_before_the_first_append_to_an_opened_store(eager, open_store, path):
     """Until then there is no file `abort`: an incomplete index would be valid after a crash."""
     store = open_store(config=OFF)

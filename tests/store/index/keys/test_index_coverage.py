@@ -29,6 +29,33 @@ def test_files_after_a_missing_file_are_invalid(eager, store, path, lost):
     assert counted(store, path) == lost
 
 
+def test_a_file_that_begins_before_the_previous_end_is_invalid(eager, store, path):
+    """Files that overlap were not built one after the other."""
+    fill(store, 200)
+    index = index_of(path)
+    first, second, third = index.names()[:3]
+    index.path(second).unlink()
+    index.path(first).rename(index.path(second))
+    index.path(third).rename(index.path(first))
+    assert counted(store, path) == 0
+
+
+def test_keys_of_records_before_the_log_are_not_required(eager, store, path):
+    fill(store, 200)
+    index = index_of(path)
+    headers = [index.header(name) for name in index.names()]
+    for file in log_files(path):
+        if int(file.name) < headers[2].end_offset - 4096:
+            file.unlink()
+    assert counted(store, path) == len(headers)
+    start = int(log_files(path)[0].name)
+    gone = sum(header.end_offset < start for header in headers)
+    assert gone
+    for name in index.names()[:gone]:
+        index.path(name).unlink()
+    assert counted(store, path) == len(headers) - gone
+
+
 def test_a_record_of_which_only_the_first_keys_are_indexed_is_a_gap(eager, store, path):
     """The first keys are in a full file; the file with the other keys is lost."""
     store.append(message(keys=[f"many{n}" for n in range(100)]))

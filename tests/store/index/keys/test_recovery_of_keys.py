@@ -100,6 +100,15 @@ def test_lost_files_are_rebuilt(eager, open_store, path, lost, booted):
     check_queries(store, 101)
 
 
+def test_files_lost_while_the_store_is_open_are_rebuilt(eager, store, path):
+    fill(store)
+    for name in index_of(path).names():
+        index_of(path).path(name).unlink()
+    check_queries(store, 100)
+    fill(store, 10, 100)
+    assert contents(path) == java(store)
+
+
 @pytest.mark.parametrize(
     ("damage", "booted"),
     [("length", True), ("header", False), ("empty", True), ("offset", False)],

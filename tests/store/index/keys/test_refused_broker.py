@@ -129,6 +129,23 @@ def test_a_brokers_full_files_are_kept_if_they_have_no_gap(eager, store, path, r
     check_queries(store, 201)
 
 
+def test_an_index_file_of_a_pyrocket_writer_is_continued_by_other_and_later_writers(
+    eager, open_store, path
+):
+    store, other = open_store(), open_store()
+    fill(store, 100)
+    names = index_of(path).names()
+    fill(other, 1, 100)
+    fill(store, 1, 101)
+    assert index_of(path).names() == names
+    store.close()
+    other.close()
+    reopened = open_store()
+    fill(reopened, 1, 102)
+    assert index_of(path).names() == names
+    assert contents(path) == java(reopened)
+
+
 def test_a_broker_s_last_file_is_continued_after_its_clean_shutdown(eager, open_store, path):
     """The broker had exclusive access and has exited."""
     store = open_store()

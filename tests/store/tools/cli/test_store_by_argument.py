@@ -55,6 +55,19 @@ def test_a_sound_store_is_verified_in_one_line(sound):
     assert snapshot(sound) == before
 
 
+def test_findings_have_code_place_and_remedy(damaged):
+    done = run("verify", damaged)
+    assert done.exit_code == 1
+    assert "QUEUE_ENTRY_MISSING" in done.output
+    assert "pyrocket repair" in done.output
+    (finding,) = document("verify", damaged, status=1)["findings"]
+    assert finding["code"] == "QUEUE_ENTRY_MISSING"
+    assert finding["severity"] == "error"
+    assert finding["file"] == "consumequeue/t/0/00000000000000000200"
+    assert finding["position"] == 40
+    assert finding["fix"].startswith("pyrocket repair")
+
+
 def test_repair_shows_its_actions_and_asks(damaged):
     refused = run("repair", damaged, answer="n\n")
     assert refused.exit_code == 1
@@ -172,6 +185,12 @@ def test_wrong_usage_exits_with_two(arguments):
     error = document(*arguments, status=2)["error"]
     assert (error["code"], bool(error["message"])) == ("USAGE", True)
     assert error["remedy"] == f"See `pyrocket {arguments[0]} --help`."
+
+
+def test_a_store_in_use_is_verified_but_not_repaired(sound):
+    with Store.open(sound):
+        assert run("verify", sound).exit_code == 0
+        assert "STORE_IN_USE" in run("repair", sound, "--yes").stderr
 
 
 def test_help_of_commands_does_not_import_rich():

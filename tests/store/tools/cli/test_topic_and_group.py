@@ -70,6 +70,11 @@ def test_offsets_that_do_not_exist_are_reported(path):
     assert (done.exit_code, done.stderr) == (1, "billing has no offsets in tt.\n")
 
 
+def test_a_group_that_is_not_similar_to_any_is_reported_with_all_groups(path):
+    error = document_on(path, "group", "show", "xyz", status=2)["error"]
+    assert error["remedy"] == "Groups: 'billing', 'idle'."
+
+
 def test_a_mistyped_target_of_a_reset_is_reported_with_all_words(path):
     error = document_on(path, "group", "reset", "billing", "t", "--to", "latst", status=2)["error"]
     assert error["code"] == "CLI_TIME"

@@ -60,6 +60,20 @@ def test_a_missing_first_index_file_is_found_and_rebuilt(sound):
     assert not verify(sound).findings
 
 
+def test_keys_of_expired_messages_are_not_required(path):
+    with filled(path, count=200) as store:
+        store.clean(total_bytes=8_000)
+    assert len(index_files(path)) < 3
+    assert not verify(path).findings
+
+
+def test_an_index_may_lag_while_the_store_is_in_use(path):
+    with filled(path, count=30) as store:
+        assert set(verify(path).counts) == {"NOT_CLOSED"}
+        store.close(clean=False)
+    assert set(verify(path).counts) == {"NOT_CLOSED"}
+
+
 def test_a_writer_without_an_index_leaves_a_note_and_nothing_to_repair(path):
     config = replace(SMALL, key_index=False)
     filled(path, count=30, config=config).close()
@@ -80,3 +94,11 @@ def test_items_of_the_last_record_are_checked(sound):
     name = damage_item(sound, 2, 200 - 2 * 79 - 1, at=2)
     found = {one.code: one.file for one in verify(sound).findings}
     assert found["KEY_INDEX_GAPS"] == found["KEY_INDEX_WRONG"] == name
+
+
+def test_a_damaged_begin_offset_of_the_first_index_file_is_found_and_repaired(sound):
+    """If the begin offset in the header were trusted, all items of the file would be skipped."""
+    overwrite(index_files(sound)[0], b"\1", 18)
+    assert "KEY_INDEX_DAMAGED" in verify(sound).counts
+    repair(sound)
+    assert not verify(sound).findings

@@ -203,6 +203,20 @@ def test_rebuilding_a_queue_without_messages_keeps_its_end_offset(path, clock):
         assert store.append(message(b"next", "u", 1)).queue_offset == 9
 
 
+def test_repair_recovers_a_store_that_was_not_closed_cleanly(path, clock):
+    store = make(path, clock)
+    expected = {topic: bodies(store, topic) for topic in ("t", "u")}
+    store.close(clean=False)
+    reboot(path)
+    report = verify(path)
+    assert (report.ok, [*report.counts]) == (True, ["NOT_CLOSED"])
+    done = repair(path)
+    assert [action.kind for action in done.actions] == ["settle"]
+    assert not (path / "abort").exists()
+    assert not verify(path).findings
+    assert contents_of(path) == expected
+
+
 @pytest.mark.parametrize(
     ("damaged", "turned"),
     [(range(512), 0xFF), ([DISPATCHED, PUBLISHED], 0x10000)],

@@ -66,6 +66,13 @@ def test_a_broken_table_does_not_hide_other_findings(sound):
     assert verify(sound).ok
 
 
+def test_messages_of_unknown_deleted_topics_are_not_reported(path, clock):
+    with make(path, clock) as store:
+        store.topics.delete("t")
+    (path / OWN[1]).write_text("xx")
+    assert set(verify(path).counts) == {"CONFIG_BROKEN"}
+
+
 @pytest.mark.parametrize("place", ["store", "copy"])
 def test_a_repair_from_the_backup_restores_all_topics_and_queues(path, clock, place):
     """The backup is older than the table: it lacks the last topic, or queues of that topic."""
@@ -153,6 +160,13 @@ def test_an_offset_beyond_its_queue_is_reported_and_its_remedy_works(sound, offs
     with Store.open(sound) as store:
         store.groups.reset("g", "t", "latest")
     assert verify(sound).ok
+
+
+def test_an_offset_below_the_minimum_is_not_reported(path, clock):
+    with make(path, clock) as store:
+        store.clean(total_bytes=0)
+        assert store.min_offset("t", 0) > 17
+    assert verify(path).ok
 
 
 def test_a_folder_that_blocks_a_repair_is_reported(sound):

@@ -162,6 +162,25 @@ def test_repair_skips_damage_that_writers_reject(path, clock, files, boot):
         assert store.append(message(b"on")).queue_offset == 150
 
 
+def test_verify_finds_nothing_in_a_store_with_all_kinds_of_messages(path, clock):
+    with Store.open(path, create=True, config=SMALL, clock=clock) as store:
+        store.append(message(b"", queue_id=0))
+        store.append(message(b"x" * 3500, queue_id=0, tags="a", keys=["k1", "k2"]))
+        store.append(message(b"y" * 5000, queue_id=0, properties={"p": "é" * 100}))
+        assert verify(path).ok
+    reboot(path)
+    assert not verify(path).findings
+
+
+def test_progress_reaches_the_total(path, clock):
+    filled(path, count=60, clock=clock).close()
+    reports = []
+    verify(path, lambda done, total, file: reports.append((done, total, file)))
+    assert [done for done, _, _ in reports] == sorted(done for done, _, _ in reports)
+    assert reports[-1][0] == reports[-1][1]
+    assert all(file.startswith("commitlog/") for _, _, file in reports)
+
+
 def test_a_writer_that_opens_the_store_during_a_check_is_not_damage(path):
     """The bytes of the writer's unpublished append are not reported as damage either."""
     filled(path).close()
