@@ -31,6 +31,15 @@ def test_properties_are_written_with_the_last_separator():
     assert encode_properties({"A": "1", "B": "2"}) == bytes.fromhex("4101310242013202")
 
 
+def test_entries_without_name_or_value_are_ignored_and_values_may_contain_separators():
+    block = b"A\x011\x02B\x01\x02CC\x02D\x01x\x01y\x02"
+    assert decode_properties(block) == {"A": "1", "D": "x\x01y"}
+
+
+def test_the_last_value_of_a_repeated_name_is_used():
+    assert decode_properties(b"WAIT\x01true\x02WAIT\x01false\x02") == {"WAIT": "false"}
+
+
 @given(MALFORMED_BLOCKS)
 def test_any_bytes_are_decoded_as_in_rocketmq(block):
     assert decode_properties(block) == read_as_java(block)

@@ -5,7 +5,7 @@ import struct
 import pytest
 from pyrocket.errors import MessageError
 from pyrocket.formats.record import BLANK_MAGIC
-from support.stores import RECORD_BYTES, batch, bodies, log_files, message, scan
+from support.stores import RECORD_BYTES, batch, bodies, log_files, message, numbered, scan
 
 FILE = 4096
 UNIQUE = 42  # UNIQ_KEY, its separators and 32 characters
@@ -90,6 +90,28 @@ def test_a_blank_record_fills_the_rest_of_a_file_of_any_size(open_store):
     for first in range(0, 1500, 50):
         store.append_batch(batch(rows[first : first + 50], 0), topic="t")
     assert [body for _, body in scan(store, "t", 0)] == rows
+
+
+def test_the_sizes_and_magic_codes_of_records_lead_from_start_to_end_of_the_log(store, path):
+    """RocketMQ reads a log in this way."""
+    store.append_batch(batch(numbered(60), 0), topic="t")
+    found = 0
+    for file in log_files(path):
+        data, at = file.read_bytes(), 0
+        while at < FILE:
+            size, magic = struct.unpack_from(">iI", data, at)
+            if magic == BLANK_MAGIC:
+                assert size == FILE - at
+                assert not data[at + 8 :].strip(b"\0")
+                break
+            if size == 0:
+                assert file == log_files(path)[-1]
+                assert not data[at:].strip(b"\0")
+                break
+            (offset,) = struct.unpack_from(">q", data, at + 28)
+            assert offset == int(file.name) + at
+            found, at = found + 1, at + size
+    assert found == 60
 
 
 def test_store_times_never_decrease_when_the_clock_is_set_back(open_store, clock):
