@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pyrocket import Message, Store, StoreConfig
+from pyrocket import Message, StoreConfig
 from pyrocket.errors import OptionError, StoreDamagedError, StoreLockedError
 from pyrocket.formats.record_crc import CRC_BYTES
 from pyrocket.formats.record_decode import decode_record
@@ -130,13 +130,6 @@ def test_a_writer_that_is_refused_changes_no_setting(open_store, path):
     assert not is_sealed(log_records(path)[0])
 
 
-def test_a_new_store_has_no_checksums_by_default(path):
-    with Store.open(path, create=True, config=StoreConfig(log_file_bytes=4096)) as store:
-        store.append(message())
-    assert not is_sealed(log_records(path)[0])
-    assert b"PropCRC" not in (path / "pyrocket/store.json").read_bytes()
-
-
 @pytest.mark.parametrize("wrong", ["false", 1, np.True_])
 def test_values_other_than_bool_are_rejected(wrong):
     with pytest.raises(OptionError, match="property_crc is"):
@@ -190,14 +183,6 @@ def test_recovery_truncates_the_log_before_a_record_with_corrupt_properties(open
         assert [record.body for record in log_records(path)] == [b"first"]
         store.append(message(b"third"))
     assert verify(path).ok
-
-
-def test_the_checksum_is_a_system_property_and_not_a_user_property(store):
-    store.append(message(b"x", properties={"a": "b"}))
-    (found,) = store.scan("t", 0, 0, 1, ["properties", "systemProperties"])
-    row = found.to_pylist()[0]
-    assert dict(row["properties"]) == {"a": "b"}
-    assert len(dict(row["systemProperties"])["__CRC32#"]) == 10
 
 
 def test_the_bytes_of_a_result_include_the_checksums(store):

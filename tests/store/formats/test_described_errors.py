@@ -10,7 +10,7 @@ from support.stores import filled
 PYTHONS = ["unpack_from", "Error(", "object has no", "indices must", "NoneType"]
 
 
-@pytest.mark.parametrize("size", [*range(90, 0, -5), 3])
+@pytest.mark.parametrize("size", [90, 85, 45, 5, 3])
 def test_the_error_for_a_short_record_contains_its_length(size):
     data = (size.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big") + bytes(91))[:size]
     with pytest.raises(StoreDamagedError) as caught:

@@ -52,11 +52,6 @@ def test_the_text_equals_that_of_fastjson():
     )
 
 
-def test_integer_keys_are_written_without_quotes_on_one_line():
-    table = {"offsetTable": {0: 5, 10: 7}, "none": int_keys({})}
-    assert dumps(table) == '{\n\t"offsetTable":{0:5,10:7\n\t},\n\t"none":{}\n}'
-
-
 @given(VALUES)
 def test_written_values_are_read_back(value):
     assert loads(dumps(value)) == with_text_keys(value)

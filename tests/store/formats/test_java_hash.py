@@ -23,11 +23,6 @@ def test_the_hash_equals_that_of_the_jvm(text, expected):
     assert java_hash_column(pa.array([text])).tolist() == [expected]
 
 
-def test_a_column_may_contain_several_alphabets_nulls_and_empty_strings():
-    column = pa.array([None, *HASHES, None])
-    assert java_hash_column(column).tolist() == [0, *HASHES.values(), 0]
-
-
 @pytest.mark.parametrize(("key", "queue"), QUEUES_OF_FOUR.items())
 def test_key_selects_the_same_queue_as_in_rocketmq(key, queue):
     assert queue_for_key(key, 4) == queue

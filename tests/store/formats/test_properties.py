@@ -31,11 +31,6 @@ def test_properties_are_written_with_the_last_separator():
     assert encode_properties({"A": "1", "B": "2"}) == bytes.fromhex("4101310242013202")
 
 
-@pytest.mark.parametrize("block", ["41013102420132", "4101310242013202"])
-def test_blocks_are_read_with_and_without_the_last_separator(block):
-    assert decode_properties(bytes.fromhex(block)) == {"A": "1", "B": "2"}
-
-
 def test_entries_without_name_or_value_are_ignored_and_values_may_contain_separators():
     block = b"A\x011\x02B\x01\x02CC\x02D\x01x\x01y\x02"
     assert decode_properties(block) == {"A": "1", "D": "x\x01y"}

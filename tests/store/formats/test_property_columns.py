@@ -1,7 +1,6 @@
 """The property columns of many records equal the properties of each single record."""
 
 import pyarrow as pa
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrocket.formats.properties import (
@@ -41,20 +40,6 @@ def check(blocks, before=(), after=()):
         ]
 
 
-@pytest.mark.parametrize("block", ["41013102420132", "4101310242013202"])
-def test_blocks_are_read_with_and_without_the_last_separator(block):
-    assert (
-        maps_of(columns_of([bytes.fromhex(block)] * 3), reserved=False)
-        == [{"A": "1", "B": "2"}] * 3
-    )
-
-
-def test_the_golden_block_of_rocketmq_is_read():
-    columns = columns_of([GOLDEN, b"", GOLDEN[:-1]])
-    expected = {"A": "1", "D": "x\x01y"}
-    assert maps_of(columns, reserved=False) == [expected, {}, expected]
-
-
 WORDS = st.sampled_from(["", "A", TAGS, KEYS, "é中", "AA"])
 VALUES = st.sampled_from([b"", b"1", b"x\x01y", b"\x01", "é".encode(), b"long" * 9])
 
@@ -84,6 +69,8 @@ def test_properties_with_the_same_names_in_all_records_equal_those_of_single_rec
 @given(BLOCK_COLUMNS)
 @example([])
 @example([b"", b""])
+@example([GOLDEN, b"", GOLDEN[:-1]])
+@example([b"TAGS\x01a", b"TAGS", b"\x01b", b"TAGS\x01c\x02"])
 @example([b"A\x011", b"\x02B\x012", b"\x02"])
 @example([b"\xff\x01x\x02\xfe\x01y\x02"])
 @example([b"TAGS\x01a\x02", b"TAGS\x01a\x02KEYS\x01k\x02", b"KEYS\x01k\x02"])
@@ -95,13 +82,3 @@ def test_the_columns_of_any_blocks_equal_the_properties_of_single_records(blocks
 @given(BLOCK_COLUMNS, BLOCK_COLUMNS, BLOCK_COLUMNS)
 def test_a_slice_has_only_its_own_rows(before, blocks, after):
     check(blocks, before, after)
-
-
-@given(st.lists(st.binary(max_size=12), max_size=6))
-def test_any_bytes_are_accepted_without_an_error(blocks):
-    check(blocks)
-
-
-def test_a_block_without_its_last_separator_does_not_continue_in_the_next_record():
-    columns = columns_of([b"TAGS\x01a", b"TAGS", b"\x01b", b"TAGS\x01c\x02"])
-    assert columns.column(TAGS).to_pylist() == ["a", None, None, "c"]

@@ -29,12 +29,6 @@ def test_an_entry_has_the_layout_of_rocketmq_on_disk(data, entry):
     assert parse_entries(bytes.fromhex(data)).tolist() == [entry]
 
 
-def test_entries_are_encoded_one_after_the_other():
-    columns = np.array(list(GOLDEN.values())).T
-    assert build_entries(*columns).tobytes().hex() == "".join(GOLDEN)
-    assert parse_entries(bytes.fromhex("".join(GOLDEN))).tolist() == list(GOLDEN.values())
-
-
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_pre_blank_entries_equal_those_of_rocketmq(count):
     assert pre_blank(count).hex() == "00000000000000007fffffff0000000000000000" * count

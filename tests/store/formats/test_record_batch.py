@@ -123,12 +123,6 @@ def test_bodies_from_4096_bytes_on_are_deflated_as_clients_do(length, compressed
         assert found.body.hex() == DEFLATED
 
 
-def test_a_batch_may_contain_long_short_and_empty_bodies():
-    bodies = [b"", b"b" * 5000, b"c", b"d" * 4096, b""]
-    _, records = encode(pa.RecordBatch.from_pydict({"body": bodies}))
-    assert [decode_record(record).to_message().body for record in records] == bodies
-
-
 def with_properties_of(length, before=1):
     """Return a batch whose last row has a properties block of this length, after short rows."""
     value = "v" * (length - len("UNIQ_KEY\x01ID0\x02a\x01\x02"))
@@ -147,11 +141,6 @@ def test_32767_bytes_of_properties_are_accepted_but_not_one_more():
     batch = with_properties_of(32767, before=0).append_column("tags", pa.array(["t"]))
     with pytest.raises(MessageError, match="row 0 has 32774 bytes"):
         encode(batch)
-
-
-def test_errors_have_the_row_number_within_the_slice():
-    with pytest.raises(MessageError, match="row 1 has"):
-        encode(with_properties_of(32768, before=3).slice(2))
 
 
 def test_placing_changes_only_offsets_and_store_time():

@@ -104,13 +104,6 @@ def test_the_columns_of_a_slice_equal_the_fields_of_single_records(piece):
     assert rows_of(batch) == [{n: row[n] for n in sorted(columns)} for row in expected]
 
 
-@given(slices(), st.lists(st.sampled_from([*SCAN_COLUMNS]), unique=True))
-def test_columns_have_the_requested_order_and_their_types(piece, columns):
-    columns = [name for name in columns if name != "bodyText"]
-    schema = decode(piece, columns).schema
-    assert schema == pa.schema([(name, SCAN_COLUMNS[name]) for name in columns])
-
-
 def test_the_golden_record_is_read_with_all_columns():
     row = decode_one(RECORD, "TopicTest", 1, 7, 172, verify_crc=True)
     assert row == expected_row(RECORD, "broker-a")
@@ -124,12 +117,6 @@ def test_an_ipv6_host_shifts_the_fields_after_it():
     row = decode_one(record, "TopicTest", 1, 7, 172)
     assert row == expected_row(record, "broker-a")
     assert (row["bornHost"], row["sysFlag"]) == ("[0:0:0:0:0:0:0:1]:54321", 0x10)
-
-
-def test_a_long_topic_is_read_from_a_v2_record():
-    topic = "%RETRY%" + "g" * 125
-    record = raw_record(topic=topic.encode(), body=b"x", version=2)
-    assert decode_one(record, topic, 0, 0, 0) == expected_row(record, "broker-a")
 
 
 @pytest.mark.parametrize(
@@ -216,12 +203,6 @@ def test_the_error_for_a_body_that_does_not_inflate_has_its_log_offset():
     fields = RecordFields(pa.py_buffer(good + bad), 0, starts, sizes)
     with pytest.raises(StoreDamagedError, match=f"at log offset {len(good)}: its compressed body"):
         decode_run(fields, MessageQueue("T", "b", 0), 0, ["body"])
-
-
-def test_a_single_message_and_its_row_of_columns_have_the_same_keys():
-    record = raw_record(properties=b"KEYS\x01a\tb c")
-    row = decode_one(record, "T", 0, 0, 0, ["keys"])
-    assert list(decode_record(record).to_message().keys) == row["keys"]
 
 
 def test_columns_do_not_change_if_the_decoded_buffer_is_overwritten():

@@ -69,14 +69,6 @@ def test_requested_changes_are_made_and_other_fields_are_kept():
     assert (first.flag, first.reconsume_times) == (0, 0)
 
 
-def test_the_key_hashes_of_copies_are_those_of_their_new_topic():
-    record = raw_record(topic=b"half", body=b"a", properties=b"UNIQ_KEY\x01u\x02KEYS\x01k l\x02")
-    copies = copy_records(fields_of([record]), np.array([0]), "t", np.zeros(1, np.int32))
-    hashes = [abs(java_hash(f"t#{key}")) for key in ("u", "k", "l")]
-    assert copies.keys is not None
-    assert copies.keys.hashes.tolist() == hashes
-
-
 def test_copies_without_a_unique_id_have_only_their_other_keys():
     records = [
         raw_record(topic=b"half", body=b"a", properties=b"TAGS\x01d\x02"),

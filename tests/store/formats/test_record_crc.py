@@ -62,15 +62,6 @@ def test_the_property_has_rocketmqs_bytes():
     assert crc_tails(np.array([907060870])).tobytes() == b"__CRC32#\x010780607090\x02"
 
 
-def test_the_property_is_at_the_end_of_the_record_and_included_in_its_lengths():
-    (record,) = placed(b"A\x01b\x02")
-    decoded = decode_record(record)
-    assert decoded.size == len(record) == len(encoded(b"A\x01b\x02").stored(0)) + CRC_BYTES
-    assert decoded.properties == b"A\x01b\x02" + record[-CRC_BYTES:]
-    assert [*decode_properties(decoded.properties)] == ["A", "__CRC32#"]
-    assert (decoded.body, decoded.physical_offset, decoded.queue_offset) == (BODY, 1000, 5)
-
-
 def test_a_missing_separator_is_added_before_the_checksum():
     records = placed(b"A\x01b", b"", b"A\x01b\x02")
     names = [decode_properties(decode_record(record).properties) for record in records]

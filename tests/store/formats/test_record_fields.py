@@ -38,12 +38,6 @@ def test_the_fields_of_a_slice_equal_those_of_single_records(piece, as_a_run):
     assert fields.properties.to_pylist() == [one.properties for one in records]
 
 
-def test_an_empty_slice_has_no_fields():
-    fields = RecordFields(pa.py_buffer(b""), 0, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    fields.check_structure()
-    assert fields.bodies().to_pylist() == fields.topics.to_pylist() == []
-
-
 def whole(record, *, base=0, size=None, start=0, data=None):
     """Return the fields of a record, which may be invalid."""
     data = record if data is None else data

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from pyrocket import Store
 from pyrocket.errors import MessageError, SinkError, StoreDamagedError
-from pyrocket.formats.record_fields import OPEN_END, SealedRanges
 from pyrocket.tools.verify.verify import verify
 from support.halves import COMMIT, MINUTE, UNKNOWN, Listener, log_records, producer, rounds
 from support.sinks import numbered as numbered_batch
@@ -80,20 +79,6 @@ def test_a_record_whose_checksum_was_hidden_is_damaged_to_readers_and_verify(sto
             scan_ranges(reader, "t", [(0, 0, 2)], verify_crc=True) or scan(reader, "t", 0)
 
 
-def test_recovery_truncates_the_log_before_a_record_whose_checksum_was_hidden(
-    store, path, open_store
-):
-    store.append(message(b"first"))
-    store.flush()
-    store.append(message(b"hidden"))
-    store.close(clean=False)
-    hide(path)
-    reboot(path)
-    with open_store() as again:
-        again.append(message(b"third"))
-        assert [record.body for record in log_records(path)] == [b"first", b"third"]
-
-
 def deliver_a_level(store, clock):
     store.append(message(b"hidden", delay_level=1))
 
@@ -150,19 +135,6 @@ def test_ranges_begin_and_end_at_the_log_offsets_at_which_the_setting_was_change
     assert not is_found(path)
 
 
-def test_an_open_writer_applies_a_later_setting(open_store, path):
-    with open_store(config=PLAIN) as first:
-        first.append(message(b"before"))
-        with open_store(config=CONFIG) as second:
-            second.append(message(b"sealed"))
-            first.append(message(b"also sealed"))
-        with open_store(config=PLAIN):
-            first.append(message(b"after"))
-    sealed = [NAME in record.properties for record in log_records(path)]
-    assert sealed == [False, True, True, False]
-    assert not is_found(path)
-
-
 def test_rows_staged_before_checksums_were_switched_on_must_be_staged_again(open_store, path):
     with open_store(config=PLAIN) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
@@ -215,14 +187,3 @@ def test_recovery_that_truncates_the_log_truncates_the_ranges(store, path, open_
         again.append(message(b"plain"))
     assert saved(path)[-1][1] == end
     assert not is_found(path)
-
-
-def test_a_changed_setting_or_a_truncation_opens_or_closes_a_range_at_the_end_of_the_log():
-    known = SealedRanges(((10, 20), (30, OPEN_END)))
-    assert known.at(40, sealing=True) == known
-    assert known.at(40, sealing=False).ranges == ((10, 20), (30, 40))
-    assert known.at(30, sealing=False).ranges == ((10, 20),)
-    assert known.at(15, sealing=True).ranges == ((10, OPEN_END),)
-    assert known.at(5, sealing=False).ranges == ()
-    assert SealedRanges().at(7, sealing=True).ranges == ((7, OPEN_END),)
-    assert not known.at(40, sealing=False).is_open

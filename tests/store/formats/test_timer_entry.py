@@ -131,10 +131,6 @@ def test_an_entry_with_a_changed_byte_is_invalid(data):
     assert len(sound(np.frombuffer(bytes(raw), TIMER_ENTRY))) == 0
 
 
-def test_zeros_are_invalid():
-    assert len(sound(np.zeros(5, TIMER_ENTRY))) == 0
-
-
 @given(st.integers(0, 2**60), st.integers(0, 2**40), st.integers(0, 2**40))
 def test_a_timer_check_is_read_as_it_was_written(read_ms, position, offset):
     check = TimerCheck(read_ms, position, offset)

@@ -78,19 +78,6 @@ def test_a_failed_write_is_invisible_and_the_next_append_works(open_store, monke
     assert codes == {"WRITE_FAILED", "QUEUES_NOT_WRITTEN"}
 
 
-def test_a_writer_continues_after_another_has_repaired_its_failed_append(open_store, monkeypatch):
-    store, other = open_store(), open_store()
-    store.append(message(b"first"))
-    with monkeypatch.context() as patch:
-        fail_write(patch, 6, half=False)
-        with pytest.raises(StoreUnavailableError):
-            store.append_batch(batch(ROWS, 0), topic="t")
-    other.topics.create("u")
-    for n in range(12):
-        store.append(message(b"%d" % n + b"." * 600))
-    assert len(bodies(other)[0]) == 13
-
-
 def test_an_append_that_cannot_create_a_file_leaves_no_temporary_files(store, path, monkeypatch):
     store.append(message())
     with monkeypatch.context() as patch:
@@ -119,7 +106,7 @@ def test_reserved_bytes_of_a_dead_writer_are_erased(store, path):
     assert bodies(store)[0] == [b"kept", b"next"]
 
 
-@pytest.mark.parametrize("kept", range(21))
+@pytest.mark.parametrize("kept", [0, 8, 12, 20])
 def test_a_torn_queue_entry_is_rewritten(store, path, kept):
     """A writer that is killed may have written the size in an entry, but not the tags code."""
     for n in range(3):

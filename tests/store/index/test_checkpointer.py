@@ -9,7 +9,7 @@ import pytest
 from pyrocket import Store, StoreConfig
 from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import CHECKPOINTED, DISPATCHED, FAILED, PUBLISHED
+from pyrocket.disk.shared_state import DISPATCHED, FAILED, PUBLISHED
 from pyrocket.errors import StoreFailedError
 from pyrocket.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from pyrocket.index.keys.key_index import KeyIndex
@@ -159,27 +159,6 @@ def test_recovery_starts_near_the_end_of_a_log_that_was_flushed_regularly(store,
     begin = recovery_start(inner(store).writer.files.log, checkpoint(store), clean=False)
     assert len(starts) > 20
     assert begin >= starts[-4]
-
-
-def test_a_flush_syncs_only_the_queue_files_written_since_the_checkpoint(store, monkeypatch):
-    for _ in range(5):
-        fill_a_file(store)
-    store.flush()
-    page = words(store.path)
-    assert page[CHECKPOINTED] == page[PUBLISHED]
-    page.close()
-    synced, real = [], io.sync
-
-    def record(descriptor):
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
-    monkeypatch.setattr(io, "sync", record)
-    fill_a_file(store)
-    store.flush()
-    queue_files = sorted((store.path / "consumequeue" / "t" / "0").iterdir())
-    assert str(queue_files[-1]) in synced
-    assert str(queue_files[0]) not in synced
 
 
 def test_full_index_files_are_durable_before_the_checkpoint(path, clock, monkeypatch):

@@ -22,12 +22,11 @@ from support.stores import (
 STORED = 1_700_000_000_000
 
 
-@pytest.fixture(params=[10, 150], ids=["one file", "several files"])
-def log(path, clock, request):
+@pytest.fixture
+def log(path, clock):
     """A store after a power loss; `write` adds messages to its log as RocketMQ would."""
-    store = filled(path, count=request.param, clock=clock)
-    store.close(clean=False)
-    return Log(path, request.param)
+    filled(path, count=150, clock=clock).close(clean=False)
+    return Log(path, 150)
 
 
 class Log:
@@ -62,14 +61,7 @@ class Log:
         return Store.open(self.path, config=SMALL)
 
 
-def test_a_record_with_the_next_queue_offset_is_kept(log):
-    log.write(log.count)
-    log.write(log.count + 1, b"and another")
-    with log.recover() as store:
-        assert bodies(store)[0] == [*numbered(log.count), b"forged", b"and another"]
-
-
-@pytest.mark.parametrize("beside", [-1, 1, 1000])
+@pytest.mark.parametrize("beside", [-1, 1])
 def test_the_log_is_truncated_at_a_record_whose_queue_offset_is_not_the_next(log, beside):
     """The queue offset is repeated, or there is a gap: the record is older than a truncation."""
     good = log.end
@@ -79,15 +71,6 @@ def test_the_log_is_truncated_at_a_record_whose_queue_offset_is_not_the_next(log
         assert bodies(store)[0] == numbered(log.count)
         assert store.history.cut_since(0, "t", 0) == log.count
         assert store.append(message(b"next")).physical_offset == good
-
-
-def test_records_of_other_queues_before_an_invalid_record_are_kept(log):
-    log.write(0, topic="other")
-    log.write(log.count)
-    log.write(5, topic="other")
-    log.write(log.count + 1)
-    with log.recover() as store:
-        assert bodies(store)[0] == [*numbered(log.count), b"forged"]
 
 
 def test_a_record_that_was_durable_is_never_truncated(log):
@@ -137,7 +120,7 @@ def test_a_topic_that_rocketmq_created_again_restarts_at_0(log, clean, queues):
         assert bodies(store)[0] == [b"new 0", b"new 1", b"new 2", b"next"]
 
 
-@pytest.mark.parametrize("lost", range(1, 9))
+@pytest.mark.parametrize("lost", [1, 4, 8])
 def test_a_topic_recreated_after_its_last_messages_were_lost_begins_at_its_saved_end(
     path, open_store, lost
 ):

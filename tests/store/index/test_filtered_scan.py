@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store, StoreSource
+from pyrocket import SCAN_COLUMNS, MessageFilter, ScanTally, Store
 from pyrocket.errors import OffsetOutOfRangeError, SchemaError, StoreDamagedError
 from pyrocket.formats import record_columns, record_slice
 from pyrocket.index.queues import record_fetch, scanner
 from support.inner import inner
 from support.shares import TIMES
-from support.slices import range_of, scan_ranges
+from support.slices import scan_ranges
 from support.stores import SMALL, FakeClock, batch, log_files, message, overwrite, queue_files
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -152,15 +152,6 @@ def test_a_damaged_record_that_may_match_is_an_error(tagged, path):
         wanted(tagged, MessageFilter.parse(tags="A"))
 
 
-def test_an_entry_of_another_message_is_an_error(tagged, path):
-    """The entries of offsets 3 and 6, whose messages are both selected, are exchanged."""
-    (entries,) = [file.read_bytes() for file in queue_files(path)[:1]]
-    overwrite(queue_files(path)[0], entries[6 * 20 : 7 * 20], 3 * 20)
-    overwrite(queue_files(path)[0], entries[3 * 20 : 4 * 20], 6 * 20)
-    with pytest.raises(StoreDamagedError):
-        wanted(tagged, MessageFilter.parse(tags="A"))
-
-
 def test_bodies_of_messages_that_do_not_match_are_not_read(tagged, path):
     place = tagged.read("t", 0, 5, 1)[0].physical_offset
     overwrite(log_files(path)[0], b"!", place - 4096 + 88)
@@ -226,14 +217,6 @@ def test_the_tally_shows_the_progress_of_a_scan_before_a_loss(tagged, path, opti
     assert tally.entries == looked_at[0]
     assert found == [at for at in chosen if at < tally.entries]
     assert tally.messages == len(found) > 0
-
-
-def test_slices_in_which_nothing_matches_are_not_yielded(tagged):
-    """A caller can resume after any slice that is yielded at its `next_offset`."""
-    inner(tagged).scanner.slice_rows = 2
-    tally, where = ScanTally(), MessageFilter.parse(sql="price > 1000000")
-    assert [*StoreSource(tagged).slices([range_of("t", 0, 0, 40)], where=where, tally=tally)] == []
-    assert (tally.entries, tally.messages) == (40, 0)
 
 
 def test_few_messages_of_many_slices_are_joined_in_one_batch(tagged):

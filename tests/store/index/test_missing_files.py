@@ -41,9 +41,8 @@ WAYS = [read_all, scan_all, scan_apart]
 
 
 @pytest.mark.parametrize("read", WAYS)
-@pytest.mark.parametrize("which", [1, -1])
-def test_the_error_names_a_missing_log_file(store, path, read, which):
-    gone = log_files(path)[which]
+def test_the_error_names_a_missing_log_file(store, path, read):
+    gone = log_files(path)[1]
     first = next(
         one.queue_offset for one in read_all(store) if one.physical_offset >= int(gone.name)
     )
@@ -104,7 +103,7 @@ def test_an_entry_outside_the_log_is_not_a_missing_log_file(store, path, read):
 
 
 @pytest.mark.parametrize("read", [*WAYS, by_time])
-@pytest.mark.parametrize("length", [None, 0, 99, 100])
+@pytest.mark.parametrize("length", [None, 100])
 def test_the_error_for_a_missing_or_short_queue_file_has_its_name_and_a_remedy(
     store, path, read, length
 ):

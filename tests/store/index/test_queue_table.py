@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-from pyrocket import Message, Store
-
 MANY_QUEUES = """
 import os, resource, sys
 from pyrocket import Message, Store, StoreConfig
@@ -27,12 +25,3 @@ with Store.open(sys.argv[1]) as store:
 
 def test_a_hundred_queues_are_written_read_and_recovered_with_few_descriptors(tmp_path):
     subprocess.run([sys.executable, "-c", MANY_QUEUES, tmp_path / "store"], check=True)
-
-
-def test_a_queue_that_its_topic_no_longer_has_can_be_read(tmp_path):
-    with Store.open(tmp_path / "store", create=True) as store:
-        store.append(Message(topic="T", body=b"x", queue_id=3))
-        store.topics.update("T", read_queues=2)
-        assert store.offsets("T").keys() == {0, 1}
-        assert [message.body for message in store.read("T", 3, 0)] == [b"x"]
-        assert sum(batch.num_rows for batch in store.scan("T", 3, 0, 1)) == 1

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 from pyrocket import Store
-from pyrocket.disk.shared_state import CHECKPOINTED
 from pyrocket.engine import recovery, writer
 from pyrocket.errors import StoreDamagedError
 from support.inner import inner
@@ -21,43 +20,25 @@ from support.stores import (
     overwrite,
     queue_files,
     reboot,
-    words,
 )
 
 COUNT = 60
 
 
-UNTRUSTED = {"clean": reboot, "unclean": reboot}
-"""What happens after each kind of shutdown; it makes the shared state invalid."""
-TRUSTED = {"same boot": bool, "next boot": next_boot}
-"""What happens after a clean shutdown; the shared state stays valid."""
-
-UNCLEAN = [pytest.param("clean", marks=pytest.mark.heavy), "unclean"]
-"""For tests of each byte. Queues are rebuilt in the same way after both kinds of shutdown."""
-
-
-@pytest.fixture(params=UNTRUSTED)
-def image(path, request):
-    """A closed store with several log files, an invalid shared state, and the topic `other`."""
-    return fill_and_close(path, request.param)
-
-
-@pytest.fixture(params=[*UNTRUSTED, *TRUSTED])
-def closed(path, request):
-    """A closed store with a valid or invalid shared state."""
-    return fill_and_close(path, request.param)
-
-
 @pytest.fixture
-def killed(path):
-    """A store whose only writer was killed, with a valid shared state."""
+def image(path):
+    """A store after a power loss, with several log files and the topic `other`."""
     fill(path).close(clean=False)
+    reboot(path)
     return path
 
 
-def fill_and_close(path, how):
-    fill(path).close(clean=how != "unclean")
-    {**UNTRUSTED, **TRUSTED}[how](path)
+@pytest.fixture(params=["power loss", "shutdown", "kill"])
+def closed(path, request):
+    """A store after a power loss, which makes the shared state invalid, or with a valid state."""
+    fill(path).close(clean=request.param == "shutdown")
+    if request.param == "power loss":
+        reboot(path)
     return path
 
 
@@ -79,29 +60,6 @@ def check(path):
         assert reader.read("t", 0, 2 * COUNT)[0].body == b"next"
 
 
-def test_all_queues_deleted(closed):
-    shutil.rmtree(closed / "consumequeue")
-    check(closed)
-
-
-def test_one_queue_deleted(closed):
-    shutil.rmtree(closed / "consumequeue" / "t")
-    check(closed)
-
-
-@pytest.mark.parametrize("kept", [1, 11])
-def test_queue_lost_its_last_files(closed, kept):
-    for file in queue_files(closed)[kept:]:
-        file.unlink()
-    check(closed)
-
-
-@pytest.mark.parametrize("kept", [0, 59])
-def test_queue_is_short(closed, kept):
-    overwrite(queue_files(closed)[-1], bytes(200 - kept), kept)
-    check(closed)
-
-
 def test_queue_is_ahead_of_the_log(image):
     last = queue_files(image)[-1]
     entry = last.read_bytes()[180:]
@@ -112,6 +70,28 @@ def test_queue_is_ahead_of_the_log(image):
     check(image)
 
 
+LOSSES = {
+    "one queue": lambda path: shutil.rmtree(path / "consumequeue" / "t"),
+    "all files": lambda path: remove(queue_files(path)),
+    "all files but one": lambda path: remove(queue_files(path)[1:]),
+    "last file": lambda path: remove(queue_files(path)[11:]),
+    "last entries": lambda path: overwrite(queue_files(path)[-1], bytes(200), 0),
+    "part of an entry": lambda path: overwrite(queue_files(path)[-1], bytes(141), 59),
+    "last entry": lambda path: overwrite(queue_files(path)[-1], bytes(20), 180),
+}
+
+
+def remove(files):
+    for file in files:
+        file.unlink()
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=[*LOSSES])
+def test_lost_entries_are_rebuilt(closed, lose):
+    lose(closed)
+    check(closed)
+
+
 @pytest.mark.parametrize("garbage", [b"\xff" * 200, b"\x00\x01" * 100])
 def test_tail_of_a_queue_is_garbage(image, garbage):
     last = queue_files(image)[-1]
@@ -120,7 +100,6 @@ def test_tail_of_a_queue_is_garbage(image, garbage):
     check(image)
 
 
-@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", share(range(24, 45), 2))
 def test_middle_of_a_queues_tail_is_garbage(image, at):
     """The garbage begins at any byte, so the entry before it may have a wrong size or tags code."""
@@ -131,7 +110,6 @@ def test_middle_of_a_queues_tail_is_garbage(image, at):
     assert file.read_bytes() == good
 
 
-@pytest.mark.parametrize("image", UNCLEAN, indirect=True)
 @pytest.mark.parametrize("at", share(range(20), 2))
 def test_one_wrong_byte_in_an_entry_is_corrected(image, at):
     file = queue_files(image)[-2]
@@ -158,8 +136,10 @@ def test_rebuilt_queues_have_the_same_bytes(closed):
     shutil.rmtree(closed / "consumequeue")
     Store.open(closed, config=SMALL).close()
     assert {file: file.read_bytes() for file in closed.glob("consumequeue/*/*/*")} == before
+    check(closed)
 
 
+@pytest.mark.parametrize("closed", ["power loss", "shutdown"], indirect=True)
 def test_an_unreadable_log_is_not_mistaken_for_a_short_log(closed):
     """The queues are lost and an old log file is damaged: no message is lost silently."""
     shutil.rmtree(closed / "consumequeue")
@@ -214,23 +194,6 @@ def test_a_queue_that_ends_before_its_recorded_deletion_reassigns_no_offset(path
         assert store.append(message(b"next")).queue_offset == 12
 
 
-@pytest.mark.parametrize("kept", [0, 11])
-def test_a_queue_that_lost_files_after_a_kill_reassigns_no_offset(killed, kept):
-    for file in queue_files(killed)[kept:]:
-        file.unlink()
-    check(killed)
-
-
-def test_all_queues_deleted_after_a_kill(killed):
-    shutil.rmtree(killed / "consumequeue")
-    check(killed)
-
-
-def test_last_entry_erased_after_a_kill(killed):
-    overwrite(queue_files(killed)[-1], bytes(20), 180)
-    check(killed)
-
-
 def test_a_queue_lost_long_after_the_last_checkpoint_is_rebuilt(path, monkeypatch):
     """More was appended since the checkpoint than a writer checks when opening the store."""
     monkeypatch.setattr(recovery, "_LOOKED_THROUGH", 1000)
@@ -241,19 +204,6 @@ def test_a_queue_lost_long_after_the_last_checkpoint_is_rebuilt(path, monkeypatc
     shutil.rmtree(path / "consumequeue")
     with Store.open(path, config=SMALL) as store:
         assert bodies(store)[0] == numbered(COUNT + 20)
-
-
-def test_a_recovery_with_complete_queues_begins_at_the_checkpoint(path, clock):
-    store = filled(path, count=100, clock=clock)
-    clock.now += 60_000
-    store.append(message(b"after the checkpoint"))
-    store.flush()
-    store.close(clean=False)
-    reboot(path)
-    with Store.open(path, config=SMALL, clock=clock):
-        page = words(path)
-        assert page[CHECKPOINTED] > int(log_files(path)[0].name)
-        page.close()
 
 
 def test_deleted_and_empty_topics_are_not_lost_queues(path, monkeypatch):

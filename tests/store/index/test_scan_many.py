@@ -107,14 +107,6 @@ def test_ranges_larger_than_a_slice_are_not_read_together(tmp_path, bodies):
         assert scan_ranges(store, "t", [(0, 0, 5), (1, 0, 1)]).num_rows == 6
 
 
-def test_ranges_whose_bodies_inflate_to_many_bytes_are_not_read_together(tmp_path):
-    with Store.open(tmp_path / "store", create=True) as store:
-        store.topics.create("t", read_queues=12, write_queues=12)
-        store.append_batch(batch([bytes(2_500_000)] * 12, list(range(12))), topic="t")
-        assert scan_ranges(store, "t", [(queue, 0, 1) for queue in range(12)]) is None
-        assert scan_ranges(store, "t", [(0, 0, 1), (1, 0, 1)]).num_rows == 2
-
-
 def test_ranges_with_a_damaged_message_are_not_read_together(tmp_path):
     path = tmp_path / "store"
     with Store.open(path, create=True, config=SMALL) as store:

@@ -28,7 +28,7 @@ def blank_at(path, file, position):
     return struct.unpack_from(">iI", log_files(path)[file].read_bytes(), position)
 
 
-@pytest.mark.parametrize("left", [8, 9, 50, 90, 133, 134, 141, 142, 143, 200])
+@pytest.mark.parametrize("left", [8, 133, 134, 141, 142, 143])
 @pytest.mark.parametrize("as_batch", [False, True])
 def test_a_record_is_placed_where_at_least_eight_bytes_of_its_file_stay_free(
     store, path, left, as_batch
@@ -72,7 +72,7 @@ def test_largest_record_of_a_file_is_stored_and_one_byte_more_is_rejected(store,
     assert bodies(store)[0][-1] == b"after"
 
 
-@pytest.mark.parametrize("body_bytes", [0, 100, 1227, 1228, 1900, 1908, 1909, 3954])
+@pytest.mark.parametrize("body_bytes", [0, 1228, 1908, 1909])
 def test_batch_spreads_over_many_files(store, path, body_bytes):
     rows = [b"%03d" % n + b"." * body_bytes for n in range(30)]
     rows = [row[: max(body_bytes, 3)] for row in rows]

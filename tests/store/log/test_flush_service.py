@@ -15,7 +15,7 @@ from pyrocket.log import flusher
 from pyrocket.log.flusher import FlushPolicy
 from pyrocket.values.message import SendStatus
 from support.name_server import wait_until
-from support.stores import SMALL, batch, message, numbered, words
+from support.stores import SMALL, message, words
 
 POLICY = FlushPolicy(interval_ms=500, least_pages=4, thorough_ms=10_000)
 QUICK = replace(SMALL, flush="async", flush_interval_ms=5, flush_thorough_interval_ms=20)
@@ -49,13 +49,6 @@ def await_flush(path):
     page = words(path)
     wait_until(lambda: page[FLUSHED] >= page[PUBLISHED])
     page.close()
-
-
-def test_appended_messages_are_flushed_without_a_request(open_store, path):
-    store = open_store(config=QUICK)
-    for count in (1, 100, 1):
-        store.append_batch(batch(numbered(count), 0), topic="t")
-        await_flush(path)
 
 
 def test_an_append_does_not_wait_for_the_flush(open_store, path, monkeypatch):
@@ -101,26 +94,6 @@ def test_closing_a_store_ends_its_flush_thread(open_store):
     assert flush_threads() > before
     store.close()
     assert flush_threads() == before
-
-
-def test_failed_background_flush_is_raised_by_the_next_append(open_store, path, monkeypatch):
-    store = open_store(config=QUICK)
-    store.append(message())
-    await_flush(path)
-    failed = threading.Event()
-
-    def fail(descriptor):
-        failed.set()
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(io, "sync", fail)
-    store.append(message())
-    assert failed.wait(10)
-    page = words(path)
-    wait_until(lambda: page[FAILED])
-    page.close()
-    with pytest.raises(StoreFailedError):
-        store.append(message())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +155,7 @@ def test_an_append_succeeds_without_a_flush_thread(open_store, path, monkeypatch
     await_flush(path)
 
 
-def test_a_failed_background_fsync_is_logged_and_not_repeated(
+def test_a_failed_background_fsync_is_logged_raised_by_the_next_append_and_not_repeated(
     open_store, path, monkeypatch, caplog
 ):
     store = open_store(config=QUICK)
@@ -204,6 +177,8 @@ def test_a_failed_background_fsync_is_logged_and_not_repeated(
     assert len(tries) == 1
     (logged,) = [one for one in caplog.records if one.levelname == "ERROR"]
     assert "fsync of the log failed" in logged.message
+    with pytest.raises(StoreFailedError):
+        store.append(message())
 
 
 @pytest.fixture

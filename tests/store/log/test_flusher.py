@@ -22,7 +22,7 @@ from pyrocket.disk.shared_state import (
 )
 from pyrocket.errors import StoreFailedError, StoreLockedError
 from pyrocket.log import flusher
-from pyrocket.values.message import SendStatus
+from support.name_server import wait_until
 from support.stores import BY_HAND, SMALL, batch, bodies, message, numbered, words
 
 SECOND = 1_000_000_000
@@ -34,13 +34,6 @@ def break_sync(monkeypatch):
         raise OSError(5, "Input/output error")
 
     return lambda: monkeypatch.setattr(io, "sync", fail)
-
-
-def wait_until(holds, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return holds()
 
 
 def test_flush_covers_appends_of_all_processes(open_store, path):
@@ -150,7 +143,7 @@ def test_callers_that_wait_for_an_fsync_wake_when_it_ends(
 
     monkeypatch.setattr(io, "sync", slow)
     start([leads])
-    assert wait_until(lambda: begun)
+    wait_until(lambda: begun)
     start(covered)
     for store in stores[3:]:
         store.append(message())
@@ -158,7 +151,7 @@ def test_callers_that_wait_for_an_fsync_wake_when_it_ends(
     time.sleep(0.3)  # All callers are asleep now.
     assert not done
     end.set()
-    assert wait_until(lambda: len(done) == len(stores))
+    wait_until(lambda: len(done) == len(stores))
     assert len(begun) == 2
 
 
@@ -187,19 +180,6 @@ def test_flush_timeout_is_an_error(open_store, path):
     assert caught.value.code == caught.value.put_status == "FLUSH_DISK_TIMEOUT"
     stuck.close()
     store.flush()
-
-
-def test_sync_append_after_a_flush_timeout_is_stored_with_its_status(open_store, path):
-    store = open_store(config=replace(SMALL, flush="sync", flush_timeout_ms=50))
-    assert store.append(message(b"a")).status == SendStatus.SEND_OK
-    stuck = FileLock(Layout(path).flush_lock)
-    assert stuck.try_lock()
-    assert store.append(message(b"b")).status == SendStatus.FLUSH_DISK_TIMEOUT
-    late = store.append_batch(batch([b"c"], 0), topic="t")
-    assert late.status == SendStatus.FLUSH_DISK_TIMEOUT
-    stuck.close()
-    assert bodies(store)[0] == [b"a", b"b", b"c"]
-    assert store.append(message(b"d")).status == SendStatus.SEND_OK
 
 
 def test_an_fsync_of_another_process_wakes_waiting_callers(open_store, path):

@@ -3,11 +3,10 @@
 import os
 
 import pytest
-from pyrocket import Store
 from pyrocket.errors import StoreDamagedError
 from pyrocket.log import record_walk
 from support.inner import inner
-from support.stores import SMALL, batch, bodies, filled, numbered, reboot
+from support.stores import SMALL, batch, filled
 
 WINDOW = 64 * 1024
 CONFIG = SMALL.with_sizes(log_file_bytes=1024 * 1024)
@@ -86,12 +85,3 @@ def test_a_window_beyond_the_end_of_a_truncated_file_raises_an_error(path):
         assert len(buffer) == 4096
         with pytest.raises((StoreDamagedError, ValueError)):
             log.filled_window(at, 8192)
-
-
-def test_messages_longer_than_a_window_are_recovered(path, small_windows):
-    long = os.urandom(2 * WINDOW)
-    with filled(path, 2, config=CONFIG) as store:
-        store.append_batch(batch([long, b"after"], 0), topic="t")
-    reboot(path)
-    with Store.open(path) as store:
-        assert bodies(store)[0] == [*numbered(2), long, b"after"]

@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
+from pyrocket.log import valid_end
 from pyrocket.log.valid_end import is_cut
-from support.stores import SMALL, batch, filled, log_files
+from support.stores import SMALL, filled, log_files
 
 
 @pytest.fixture
@@ -38,12 +39,13 @@ def test_complete_files_and_files_that_lack_only_zeros_are_not_reported_as_trunc
         assert not is_cut(open_one, int(open_one.name)), length
 
 
-def test_a_long_file_truncated_in_the_middle_is_detected(path):
-    config = SMALL.with_sizes(log_file_bytes=20 << 20)
-    with filled(path, count=0, config=config) as store:
-        store.append_batch(batch([bytes([65]) * 4000] * 5_000, 0), topic="t")
-    file = log_files(path)[0]
-    assert not is_cut(file, 20 << 20)
+def test_a_long_file_truncated_in_the_middle_is_detected(path, monkeypatch):
+    """Only the last part of a long file is read."""
+    monkeypatch.setattr(valid_end, "_TAIL_BYTES", 8192)
+    config = SMALL.with_sizes(log_file_bytes=65536)
+    filled(path, count=140, config=config, body_bytes=300).close()
+    (file,) = log_files(path)
+    assert not is_cut(file, 65536)
     with file.open("r+b") as opened:
-        opened.truncate(12 << 20)
-    assert is_cut(file, 20 << 20)
+        opened.truncate(40_000)
+    assert is_cut(file, 65536)

@@ -6,7 +6,6 @@ import os
 import pytest
 from pyrocket import Store
 from pyrocket.disk import io
-from pyrocket.disk.shared_state import INDEXED, PUBLISHED
 from pyrocket.errors import StoreDamagedError, StoreUnavailableError
 from support.inner import inner
 from support.keyed import (
@@ -19,23 +18,13 @@ from support.keyed import (
     indexed_end,
     java,
 )
-from support.stores import log_files, numbered, overwrite, reboot, snapshot, words
+from support.stores import log_files, numbered, overwrite, reboot, snapshot
 
 
 def test_the_index_is_not_built_before_enough_keys_are_pending(store, path):
     fill(store)
     assert contents(path) == []
     check_queries(store, 100)
-
-
-def test_the_index_of_appends_has_the_bytes_of_rocketmq(eager, store, path):
-    page = words(path)
-    for first in range(0, 100, 10):
-        fill(store, 10, first)
-        assert page[INDEXED] == page[PUBLISHED]
-    assert contents(path) == java(store)
-    check_queries(store, 100)
-    page.close()
 
 
 def test_a_clean_shutdown_completes_the_index(open_store, path, clock):
@@ -50,25 +39,6 @@ def test_a_clean_shutdown_completes_the_index(open_store, path, clock):
     assert full
     assert checkpointed(path) == full
     check_queries(open_store(read_only=True), 101)
-
-
-def test_clean_shutdown_without_a_full_file_sets_no_index_time(open_store, path):
-    store = open_store()
-    fill(store, 3)
-    store.close()
-    assert checkpointed(path) == 0
-    assert len(index_of(path).names()) == 1
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_building_the_index_continues_at_its_end(eager, open_store, path, clean):
-    for first in range(0, 60, 20):
-        store = open_store()
-        fill(store, 20, first)
-        store.close(clean=clean)
-    store = open_store()
-    assert contents(path) == java(store)
-    check_queries(store, 60)
 
 
 def test_building_continues_after_a_reboot(open_store, path):

@@ -16,7 +16,6 @@ from pyrocket.index.keys.key_search import KeySearch
 from support.java_index import JavaIndex
 from support.stores import overwrite
 
-FOREVER = (0, 2**63 - 1)
 # Few keys, so that slots collide. The first two have equal hashes, the last has the minimum hash.
 WORDS = ("Aa", "BB", "k", "a longer word", "中文", "polygenelubricants", "")
 
@@ -80,13 +79,6 @@ def found(file, key, begin=0, end=2**63 - 1):
     return [offset for part in search.parts(file.header().count) for offset in part.tolist()]
 
 
-def test_items_of_a_hash_are_found_newest_first(file):
-    put(file, "Aa", "BB", "Aa", "other")
-    assert found(file, "Aa") == found(file, "BB") == [1200, 1100, 1000]
-    assert found(file, "other") == [1300]
-    assert found(file, "absent") == []
-
-
 def test_a_search_returns_messages_at_most_two_seconds_outside_its_time_range(file):
     """One second is the precision of items, the other the precision of the header."""
     put(file, *["k"] * 10)
@@ -128,21 +120,6 @@ def set_item(file, number, **fields):
 def set_slot(file, key, value):
     position = file.geometry.slot_position(key_hash("t", key) % file.geometry.slots)
     overwrite(file.path, value.to_bytes(4, "big", signed=True), position)
-
-
-@pytest.mark.parametrize("previous", [1, 3, 4, 999, 2**31 - 1, -1, -(2**31)])
-def test_a_search_stops_at_a_corrupt_link_of_a_chain(file, previous):
-    put(file, "k", "k", "k")
-    set_item(file, 3, previous=previous)
-    expected = [1200, 1000] if previous == 1 else [1200]
-    assert found(file, "k") == expected
-
-
-@pytest.mark.parametrize("head", [-1, 0, 4, 999, 1000, 2**31 - 1, -(2**31)])
-def test_a_corrupt_slot_is_ignored(file, head):
-    put(file, "k", "k", "k")
-    set_slot(file, "k", head)
-    assert found(file, "k") == []
 
 
 def test_a_slot_that_points_to_items_of_another_slot_is_not_followed(file):

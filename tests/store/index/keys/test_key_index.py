@@ -131,20 +131,6 @@ def test_after_a_crash_at_any_step_the_next_writer_repeats_the_batch(
     assert step >= 3
 
 
-def test_repeating_a_batch_changes_nothing(tmp_path):
-    some, index = messages(BEFORE + BATCH), make(tmp_path)
-    for _ in range(3):
-        index.append(items_of(some), NOW)
-        index.append(items_of(some[4:]), NOW)
-    assert contents(index) == java(some)
-
-
-def test_empty_batch_creates_no_file(tmp_path):
-    index = make(tmp_path)
-    index.append(items_of([]), NOW)
-    assert (index.names(), indexed_end(index), index.full_until()) == ([], 0, 0)
-
-
 def test_files_created_in_the_same_millisecond_or_after_a_clock_change_stay_in_order(tmp_path):
     some, index = messages([["k"]] * 30), make(tmp_path)
     for at, one in enumerate(some):

@@ -61,12 +61,3 @@ def hashes(*words):
 def test_the_unique_id_comes_first_then_the_keys():
     run, _ = run_of([(b"T", 0, b"KEYS\1b  a \2UNIQ_KEY\1id with space\2"), (b"T", 0, b"KEYS\1 \2")])
     assert key_items(run).hashes.tolist() == hashes("id with space", "b", "a")
-
-
-def test_prepared_messages_are_indexed_but_rolled_back_messages_are_not():
-    rows = [(b"T", flag, b"KEYS\1%d\2" % flag) for flag in (0, 4, 8, 12)]
-    assert key_items(run_of(rows)[0]).hashes.tolist() == hashes("0", "4", "8")
-
-
-def test_messages_without_keys_have_no_items():
-    assert len(key_items(run_of([(b"T", 0, b""), (b"T", 0, b"TAGS\1a\2")])[0])) == 0

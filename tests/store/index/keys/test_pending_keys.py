@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from pyrocket import Store
 from pyrocket.disk.file_queue import FileQueue
 from pyrocket.disk.layout import Layout
-from pyrocket.disk.shared_state import DISPATCHED, INDEXED
 from pyrocket.formats.index_file import Geometry, PendingHeader
 from pyrocket.index.keys import index_builder, key_search
 from pyrocket.index.keys.index_builder import IndexLimits
@@ -18,7 +17,7 @@ from pyrocket.log.record_walk import walk
 from support.keyed import OFF, check_queries, contents, crash, fill, index_of, java, limit_index
 from support.replicas import pass_files, pass_on, replica_of
 from support.shares import TIMES
-from support.stores import SMALL, batch, message, numbered, overwrite, words
+from support.stores import SMALL, batch, message, numbered, overwrite
 
 
 def from_log(path, folder):
@@ -146,19 +145,6 @@ def test_the_keys_of_a_replica_are_not_read_from_its_log(store, path, tmp_path, 
     pass_files(path, follower)
     follower.close(clean=True)
     assert contents(copy) == from_log(path, tmp_path)
-
-
-def test_an_append_after_which_enough_keys_are_pending_indexes_them(store, path):
-    limit_index(store, put_items=30)
-    fill(store, 9)
-    assert contents(path) == []
-    fill(store, 1, 9)
-    assert contents(path) == java(store)
-    page = words(path)
-    assert page[INDEXED] == page[DISPATCHED]
-    page.close()
-    fill(store, 1, 10)
-    assert pending_header(path).total == 3
 
 
 def test_keys_of_an_append_with_too_many_keys_are_read_from_the_log(store, path):

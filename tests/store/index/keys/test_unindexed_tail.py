@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pyrocket import Store
 from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.errors import StoreDamagedError
 from pyrocket.formats.index_file import key_hash
@@ -10,7 +9,7 @@ from pyrocket.index.keys import key_search
 from pyrocket.index.keys.key_search import UnindexedTail
 from pyrocket.index.queues.dispatcher import WHOLE_LOG
 from support.inner import inner
-from support.stores import SMALL, log_files, message, overwrite
+from support.stores import log_files, message, overwrite
 
 
 @pytest.fixture
@@ -60,16 +59,6 @@ def test_cached_keys_that_have_been_indexed_in_the_meantime_are_removed_from_the
     assert search(tail, "k", offsets[10], end, 1) == offsets[:9:-1]
 
 
-def test_the_cache_is_cleared_if_the_mark_of_the_store_has_changed(some):
-    log, offsets, end = some
-    tail = UnindexedTail(log)
-    search(tail, "k", offsets[0], end, 1)
-    overwritten = log.read(offsets[7], 200).replace(b"k7", b"kx")
-    log.run.write(offsets[7], overwritten)
-    assert search(tail, "kx", offsets[0], end, 1) == []
-    assert search(tail, "kx", offsets[0], end, 2) == [offsets[7]]
-
-
 def test_log_that_ends_early_is_damaged_unless_its_end_is_unknown(some, path):
     log, offsets, end = some
     overwrite(log_files(path)[offsets[50] // 4096 - 1], b"\xff" * 8, offsets[50] % 4096)
@@ -85,8 +74,3 @@ def test_a_search_skips_log_files_that_a_cleaning_has_deleted(some, path):
         file.unlink()
     found = search(UnindexedTail(log), "k", offsets[0], end, 1)
     assert found == [offset for offset in offsets if offset >= 3 * 4096][::-1]
-
-
-def test_readers_search_only_dispatched_messages(some, path):
-    with Store.open(path, read_only=True, config=SMALL) as reader:
-        assert len(reader.lookup.query("t", "k", max_messages=1000)) == 100

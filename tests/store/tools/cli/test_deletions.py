@@ -129,17 +129,6 @@ def test_every_command_that_deletes_or_repairs_has_a_question_and_a_preview():
             assert {"yes", "dry_run"} <= options, name
 
 
-def test_a_retention_that_deletes_nothing_more_is_set_without_a_question(path):
-    with Store.open(path, create=True, config=SMALL) as store:
-        fill(store)
-    on = ("--path", path)
-    assert run("store", "retention", "--retention-bytes", "1g", *on, answer="").exit_code == 0
-    assert run("store", "retention", "--retention-bytes", "2g", *on, answer="").exit_code == 0
-    assert run("store", "retention", "--retention-bytes", "8k", "--yes", *on).exit_code == 0
-    looser = run("store", "retention", "--retention-bytes", "9k", *on, answer="")
-    assert (looser.exit_code, looser.stderr) == (0, "")
-
-
 def test_the_question_counts_the_messages_that_the_cleaning_deletes(path):
     with Store.open(path, create=True, config=SMALL) as store:
         fill(store)

@@ -74,13 +74,6 @@ def test_tail_prints_one_escaped_line_for_each_message(path):
     assert third.endswith(r"keys=k-1,k-2 city=Oslo  \x1b[2J\r\n\xff")
 
 
-def test_bodies_that_are_not_utf_8_are_marked_base64(path):
-    *_, last = document_on(path, "message", "tail", "t")["messages"]
-    assert last["bodyEncoding"] == "base64"
-    assert base64.b64decode(last["body"]) == EVIL
-    assert (last["keys"], last["properties"]) == (["k-1", "k-2"], {"city": "Oslo"})
-
-
 def test_a_long_body_is_shortened_in_text_and_complete_in_json(path):
     run_on(path, "message", "send", "t", "x" * 3000)
     line = run_on(path, "message", "tail", "t", "--count", 1).stdout

@@ -101,6 +101,7 @@ def test_a_message_with_a_delay_is_delivered_later(where):
     run("message", "send", "t", "later", "--delay", "1s", *where)
     assert run("message", "tail", "t", "--count", 1, *BODY, *where).stdout == "m39\n"
     deadline = time.monotonic() + 60
+    time.sleep(1)
     while run("message", "tail", "t", "--count", 1, *BODY, *where).stdout != "later\n":
         assert time.monotonic() < deadline
         if where[0] == "--path":  # Without a broker, a writer delivers.
@@ -134,13 +135,6 @@ def test_consume_commits_the_offsets_of_a_group(where, lines):
     assert (done.exit_code, done.stdout) == (1, "")
     lag = json.loads(run("group", "lag", "billing", *where, "--json").stdout)["lag"]
     assert [one["lag"] for one in lag] == [0, 0]
-
-
-def test_consume_with_a_condition_passes_the_messages_that_do_not_match(where, lines):
-    consume = ("message", "consume", "t", "--group", "billing", "--where", "TAGS = 'A'", *BODY)
-    assert lines(*consume, "--count", 2) == ["m0", "m10"]
-    assert lines(*consume) == ["m20", "m30"]
-    assert run(*consume, *where).exit_code == 1
 
 
 def test_consume_for_a_mistyped_group_is_refused_and_creates_nothing(where):

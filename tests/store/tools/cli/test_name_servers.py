@@ -79,13 +79,6 @@ def test_the_lag_of_groups_covers_all_brokers(address):
     assert "'missing'" in refusal("GROUP_NOT_FOUND", *arguments)
 
 
-def test_a_group_is_listed_once_with_the_sums_of_all_brokers(address):
-    found = document("group", "list", "--endpoint", address)["groups"]
-    assert [(one["group"], one["topics"][0]["lag"]) for one in found] == [("both", 3), ("one", 2)]
-    offsets = document("offset", "show", "both", "--endpoint", address)["offsets"]
-    assert [one["brokerName"] for one in offsets] == NAMES
-
-
 def test_the_members_of_a_group_are_those_at_all_brokers(address, brokers):
     join_group(brokers["broker-a"], "both", "c1", t="a")
     for broker in brokers.values():

@@ -5,7 +5,6 @@ import os
 
 import pytest
 from pyrocket import Store
-from pyrocket.tools.cli.frame import size as parse
 from support.commands import run
 from support.stores import SMALL, filled, message, snapshot
 
@@ -45,14 +44,6 @@ def test_the_environment_variable_accepts_a_file_uri_as_spark_does(sound):
     refused = run("store", "info", "--path", "hdfs://host/store")
     assert refused.exit_code == 2
     assert "'hdfs'" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), ("512", 512), ("64k", 65_536), ("10g", 10 << 30), ("1TiB", 1 << 40)],
-)
-def test_sizes_are_parsed_with_units(text, size):
-    assert parse(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5g", "10 q", "9" * 25, "9" * 5000, "8388608t"])

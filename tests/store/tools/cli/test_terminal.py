@@ -1,6 +1,5 @@
 """The output of commands to files, pipes and terminals."""
 
-import json
 import re
 
 import pytest
@@ -14,15 +13,6 @@ def damaged(path):
     reboot(path)
     overwrite(queue_files(path)[1], bytes(20), 40)
     return str(path)
-
-
-def test_long_lines_are_not_wrapped_in_a_pipe(damaged, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    (finding,) = json.loads(run("verify", damaged, "--json").stdout)["findings"]
-    lines = run("verify", damaged).stdout.splitlines()
-    assert any("QUEUE_ENTRY_MISSING" in line and finding["what"] in line for line in lines)
-    assert any(line.strip() == finding["fix"] for line in lines)
-    assert all(line == line.rstrip() for line in lines)
 
 
 def test_a_table_is_as_wide_as_the_terminal(damaged, monkeypatch):

@@ -20,30 +20,6 @@ def path(tmp_path):
     return tmp_path / "store"
 
 
-def test_system_topics_are_listed_with_the_option_all(path):
-    found = {
-        one["topic"]: one["kind"] for one in document_on(path, "topic", "list", "--all")["topics"]
-    }
-    assert found["SCHEDULE_TOPIC_XXXX"] == "system"
-    assert found["t"] == "user"
-
-
-def test_queues_without_messages_are_shown(path):
-    with Store.open(path) as store:
-        store.topics.update("t", read_queues=4, write_queues=4)
-        store.append(Message(topic="t", body=b"last", queue_id=3))
-        store.topics.create("new", read_queues=2, write_queues=2)
-    shown = {
-        topic: [
-            (one["queueId"], one["maxOffset"], one["bytes"] > 0)
-            for one in document_on(path, "topic", "show", topic)["queues"]
-        ]
-        for topic in ("t", "new")
-    }
-    assert shown["t"] == [(0, 40, True), (1, 5, True), (2, 0, False), (3, 1, True)]
-    assert shown["new"] == [(0, 0, False), (1, 0, False)]
-
-
 def test_a_store_is_only_created_with_create_store(tmp_path):
     refused = document_on(tmp_path / "s", "topic", "create", "new", status=2)["error"]
     assert refused["code"] == "STORE_NOT_FOUND"

@@ -24,7 +24,7 @@ def lose_and_go_on(path, monkeypatch, *, kept, more):
         store.append_batch(batch(numbered(more, first=100), 0), topic="t")
 
 
-@pytest.mark.parametrize(("kept", "more"), [(0, 1), (0, 40), (0, 50), (2, 1), (2, 20), (2, 30)])
+@pytest.mark.parametrize(("kept", "more"), [(0, 50), (2, 1)])
 def test_offsets_assigned_twice_are_an_error(path, monkeypatch, kept, more):
     lose_and_go_on(path, monkeypatch, kept=kept, more=more)
     report = verify(path)

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from pyrocket import Store
 from pyrocket.errors import StoreUnavailableError
 from pyrocket.tools.verify.files import TolerantFileQueue
 from pyrocket.tools.verify.verify import verify
-from support.stores import SMALL, batch, filled, message, numbered
+from support.stores import batch, filled, numbered
 
 
 @pytest.fixture
@@ -18,20 +17,6 @@ def closed(path):
 
 def codes(report):
     return [one.code for one in report.findings if one.severity.value != "note"]
-
-
-def test_a_writer_that_opens_and_closes_the_store_during_a_check_is_not_damage(closed):
-    came = []
-
-    def come_and_go(done, total, file):
-        if not came:
-            came.append(file)
-            with Store.open(closed, config=SMALL) as store:
-                store.append(message(b"new", keys=("k",)))
-
-    report = verify(closed, come_and_go)
-    assert codes(report) == []
-    assert report.messages == 41
 
 
 def test_a_log_file_deleted_by_cleaning_during_a_check_is_not_damage(store, monkeypatch, path):
@@ -49,7 +34,7 @@ def test_a_log_file_deleted_by_cleaning_during_a_check_is_not_damage(store, monk
     assert codes(verify(path)) == []
 
 
-@pytest.mark.parametrize("deleted_at", [1, 2, 3, 4])
+@pytest.mark.parametrize("deleted_at", [1, 4])
 def test_a_topic_deleted_during_a_check_is_not_damage(store, monkeypatch, path, deleted_at):
     for topic in "tu":
         store.topics.create(topic, read_queues=1, write_queues=1)
