@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from pyrocket.base.arguments import counted
-from pyrocket.errors import StoreLockedError, StorePermissionError, StoreUnavailableError
+from pyrocket.errors import (
+    StoreLockedError,
+    StorePermissionError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 from pyrocket.tools.cli.frame import OK, directory, exits_with_json, files_only, progress, show_json
 
 if TYPE_CHECKING:
@@ -52,8 +57,10 @@ def _open(directory: str, *, read_only: bool) -> "Store":
     try:
         return Store.open(directory, read_only=read_only)
     except StoreUnavailableError as error:
-        if not read_only and isinstance(error, StoreLockedError):
-            return Store.open(directory, read_only=True)  # A broker has the store open.
+        if not read_only and isinstance(error, StoreLockedError | StoreReadOnlyError):
+            return Store.open(
+                directory, read_only=True
+            )  # A broker has it open, or it is a replica.
         is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
         if read_only or not (is_mounted_so or isinstance(error, StorePermissionError)):
             raise

@@ -7,6 +7,7 @@ entries of one level have different delays, the check reports a note.
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import QueuePart, underivable
+from pyrocket.metadata.role import RoleFile
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.verify.report import Findings, Severity, repair
 
@@ -73,8 +75,12 @@ def check_timers(
 ) -> None:
     """Compare the timer index with its tally; retry if a delivery changed either of them meanwhile.
 
-    A copy has no timer index until its first writer builds it from the timer queue.
+    A copy has no timer index until its first writer builds it from the timer queue, and a replica
+    has none until its promotion.
     """
+    with suppress(StoreDamagedError):  # A finding of `check_config`.
+        if RoleFile(layout).read().primary:
+            return
     if layout.timers.exists() and not layout.timers.is_dir():
         return  # A finding of `check_kinds`.
     index, error = TimerIndex(layout.timers), None

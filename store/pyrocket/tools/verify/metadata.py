@@ -18,6 +18,7 @@ from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
+from pyrocket.metadata.role import RoleFile
 from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
 from pyrocket.metadata.topics import Topics, entry_of
 from pyrocket.services.consumption import check_pop_file
@@ -57,6 +58,7 @@ def check_config(
     for path, parse in {
         layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
         layout.epochs: lambda: Epochs(layout).current,
+        layout.role: lambda: RoleFile(layout).read(),
         layout.retention: lambda: RetentionFile(layout).read(),
         layout.group_starts: lambda: GroupStartFile(layout).all(),
         layout.sink_ledger: lambda: check_ledger(layout),
