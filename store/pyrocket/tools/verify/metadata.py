@@ -4,7 +4,7 @@ Each file is parsed by the class that the store itself uses, so a file without f
 by the store.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +121,7 @@ def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
     elif {main, backup} <= {EMPTY, MISSING}:
         for file, fault in ((path, main), (path.with_name(path.name + _BACKUP), backup)):
             if fault == EMPTY:
-                what = "it is empty."
-                findings.add("CONFIG_EMPTY", Severity.WARNING, file, what, _BEGIN_EMPTY)
+                findings.add("CONFIG_EMPTY", Severity.WARNING, file, "it is empty.", _BEGIN_EMPTY)
     elif main:
         what = f"it {main}, and its backup {backup}."
         findings.add("CONFIG_BROKEN", Severity.ERROR, path, what, BY_HAND)
@@ -144,9 +143,7 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
         for name, count in _queue_counts(queues).items():
             if name not in table:
                 missing.setdefault(name, TopicConfig(name, count, count))
-    return [
-        config for name, config in sorted(missing.items()) if entry_of(config) != table.get(name)
-    ]
+    return [one for name, one in sorted(missing.items()) if entry_of(one) != table.get(name)]
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
@@ -173,18 +170,14 @@ def _queue_counts(queues: Iterable[Key]) -> dict[str, int]:
     return counts
 
 
-def report_missing_topics(
-    layout: Layout, missing: Sequence[TopicConfig], findings: Findings
-) -> None:
+def report_missing_topics(layout: Layout, missing: list[TopicConfig], findings: Findings) -> None:
     """Report topics that are missing in the table, or have too few queues there."""
     known, path = Topics(layout, lambda: 0).all(), layout.config("topics")
     for topic in missing:
-        severity = Severity.WARNING if topic.name in known else Severity.ERROR
-        what = f"the topic {topic.name!r} is not in it"
+        severity, end = Severity.ERROR, ", but it has messages or is"
         if topic.name in known:
-            what += " as it is in pyrocket/topics.json."
-        else:
-            what += ", but it has messages or is in pyrocket/topics.json."
+            severity, end = Severity.WARNING, " as it is"
+        what = f"the topic {topic.name!r} is not in it{end} in pyrocket/topics.json."
         counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
         fix = repair(f"adds it with {counts}.")
         findings.add("CONFIG_TOPIC_MISSING", severity, path, what, fix)
@@ -220,6 +213,5 @@ def check_offsets(
 
 def _larger(one: TopicConfig, other: TopicConfig) -> TopicConfig:
     reads = max(one.read_queues, other.read_queues)
-    return TopicConfig(
-        one.name, reads, max(one.write_queues, other.write_queues), one.perm, one.ordered
-    )
+    writes = max(one.write_queues, other.write_queues)
+    return TopicConfig(one.name, reads, writes, one.perm, one.ordered)
