@@ -174,10 +174,12 @@ def report_missing_topics(layout: Layout, missing: list[TopicConfig], findings: 
     """Report topics that are missing in the table, or have too few queues there."""
     known, path = Topics(layout, lambda: 0).all(), layout.config("topics")
     for topic in missing:
-        severity, end = Severity.ERROR, ", but it has messages or is"
+        severity = Severity.WARNING if topic.name in known else Severity.ERROR
+        what = f"the topic {topic.name!r} is not in it"
         if topic.name in known:
-            severity, end = Severity.WARNING, " as it is"
-        what = f"the topic {topic.name!r} is not in it{end} in pyrocket/topics.json."
+            what += " as it is in pyrocket/topics.json."
+        else:
+            what += ", but it has messages or is in pyrocket/topics.json."
         counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
         fix = repair(f"adds it with {counts}.")
         findings.add("CONFIG_TOPIC_MISSING", severity, path, what, fix)
