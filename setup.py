@@ -112,7 +112,7 @@ setup(
         "spark": SPARK,
     },
     entry_points={
-        "console_scripts": ["pyrocket = pyrocket.tools.cli:main"],
+        "console_scripts": ["pyrocket = pyrocket.__main__:main"],
         "pytest11": ["pyrocket.tools.pytest_plugin = pyrocket.tools.pytest_plugin"],
         "pyrocket.commands": [
             "bench = pyrocket.tools.cli.bench:bench",

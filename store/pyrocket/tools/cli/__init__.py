@@ -36,7 +36,6 @@ _OWN_COMMANDS = {
     "verify": "pyrocket.tools.cli.repair:verify",
 }
 
-
 _EXTRAS = {"pyspark": "spark", "tomli": "broker"}
 """Module that a command may need → extra that installs it."""
 

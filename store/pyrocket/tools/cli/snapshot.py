@@ -1,6 +1,7 @@
 """`pyrocket snapshot DIR TARGET`: copy a store, even in use."""
 
 import errno
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import click
@@ -31,10 +32,8 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
     ):
         report = store.snapshot(target, bar)
     if as_json:
-        names = ("log_end", "linked_files", "copied_files", "copied_bytes", "unlinkable")
-        show_json(
-            {"path": str(report.path), **{_camel(name): getattr(report, name) for name in names}}
-        )
+        names = ("path", "logEnd", "linkedFiles", "copiedFiles", "copiedBytes", "unlinkable")
+        show_json(dict(zip(names, (str(report.path), *astuple(report)[1:]), strict=True)))
         return OK
     size = report.copied_bytes / 2**20
     click.echo(
@@ -52,15 +51,11 @@ def _open(directory: str, *, read_only: bool) -> "Store":
     try:
         return Store.open(directory, read_only=read_only)
     except StoreUnavailableError as error:
-        if not read_only and isinstance(error, StoreLockedError):
-            return Store.open(directory, read_only=True)  # A broker has the store open.
+        is_replica = error.code == "REPLICA_READ_ONLY"
+        if not read_only and (is_replica or isinstance(error, StoreLockedError)):
+            return Store.open(directory, read_only=True)  # A broker may have it open.
         is_mounted_so = getattr(error.__cause__, "errno", None) == errno.EROFS
         if read_only or not (is_mounted_so or isinstance(error, StorePermissionError)):
             raise
         remedy = f"Use --read-only to write nothing there. Or: {error.remedy}"
         raise type(error)(error.message, remedy=remedy, code=error.code) from error
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

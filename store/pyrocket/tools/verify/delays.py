@@ -7,6 +7,7 @@ entries of one level have different delays, the check reports a note.
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from pyrocket.formats.queue_entry import Entries
 from pyrocket.formats.record_fields import RecordFields
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
 from pyrocket.index.queues.dispatcher import QueuePart, underivable
+from pyrocket.metadata.role import RoleFile
 from pyrocket.services.delay.timer_index import TimerIndex
 from pyrocket.tools.verify.report import Findings, Severity, repair
 
@@ -69,25 +71,26 @@ class DelayCheck:
 
 
 def check_timers(
-    layout: Layout, findings: Findings, progress: _Progress, *, state_is_valid: bool
+    layout: Layout, findings: Findings, progress: _Progress, *, has_state: bool
 ) -> None:
     """Compare the timer index with its tally; retry if a delivery changed either of them meanwhile.
 
-    A copy has no timer index until its first writer builds it from the timer queue.
+    A copy has no timer index until its first writer builds it, a replica until its promotion.
     """
+    with suppress(StoreDamagedError):  # A finding of `check_config`.
+        if RoleFile(layout).read().primary:
+            return
     if layout.timers.exists() and not layout.timers.is_dir():
         return  # A finding of `check_kinds`.
-    index, error = TimerIndex(layout.timers), None
-    if not state_is_valid and not index.is_there:
+    index = TimerIndex(layout.timers)
+    if not has_state and not index.is_there:
         return
-    for _ in range(3):
+    for is_last in (False, False, True):
         before = progress()
         try:
             index.check(index.tally.read(before[0]), before[1], whole=True)
             return
-        except StoreDamagedError as damage:
-            error = damage
-        if progress() == before:
-            break
-    if error is not None:
-        findings.add(error.code, Severity.WARNING, layout.timers, error.message, _REBUILD)
+        except StoreDamagedError as error:
+            if is_last or progress() == before:
+                findings.add(error.code, Severity.WARNING, layout.timers, error.message, _REBUILD)
+                return

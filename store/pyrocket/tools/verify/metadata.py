@@ -4,7 +4,7 @@ Each file is parsed by the class that the store itself uses, so a file without f
 by the store.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pyrocket.metadata.groups import GroupOffsets, OffsetsByQueue, Subscriptions
 from pyrocket.metadata.json_table import BY_HAND, EMPTY, MISSING, Content, JsonTable
 from pyrocket.metadata.queue_ends import QueueEnds
 from pyrocket.metadata.retention import RetentionFile
+from pyrocket.metadata.role import RoleFile
 from pyrocket.metadata.service_cursors import DelayOffsets, read_cursors
 from pyrocket.metadata.topics import Topics, entry_of
 from pyrocket.services.consumption import check_pop_file
@@ -57,6 +58,7 @@ def check_config(
     for path, parse in {
         layout.topic_ids: lambda: Topics(layout, lambda: 0).remembered(),
         layout.epochs: lambda: Epochs(layout).current,
+        layout.role: lambda: RoleFile(layout).read(),
         layout.retention: lambda: RetentionFile(layout).read(),
         layout.group_starts: lambda: GroupStartFile(layout).all(),
         layout.sink_ledger: lambda: check_ledger(layout),
@@ -119,8 +121,7 @@ def _check_table(path: Path, table: JsonTable[Any], findings: Findings) -> None:
     elif {main, backup} <= {EMPTY, MISSING}:
         for file, fault in ((path, main), (path.with_name(path.name + _BACKUP), backup)):
             if fault == EMPTY:
-                what = "it is empty."
-                findings.add("CONFIG_EMPTY", Severity.WARNING, file, what, _BEGIN_EMPTY)
+                findings.add("CONFIG_EMPTY", Severity.WARNING, file, "it is empty.", _BEGIN_EMPTY)
     elif main:
         what = f"it {main}, and its backup {backup}."
         findings.add("CONFIG_BROKEN", Severity.ERROR, path, what, BY_HAND)
@@ -142,9 +143,7 @@ def missing_topics(layout: Layout, queues: Iterable[Key]) -> list[TopicConfig]:
         for name, count in _queue_counts(queues).items():
             if name not in table:
                 missing.setdefault(name, TopicConfig(name, count, count))
-    return [
-        config for name, config in sorted(missing.items()) if entry_of(config) != table.get(name)
-    ]
+    return [one for name, one in sorted(missing.items()) if entry_of(one) != table.get(name)]
 
 
 def report_deleted(layout: Layout, queues: Iterable[Key], findings: Findings) -> None:
@@ -171,9 +170,7 @@ def _queue_counts(queues: Iterable[Key]) -> dict[str, int]:
     return counts
 
 
-def report_missing_topics(
-    layout: Layout, missing: Sequence[TopicConfig], findings: Findings
-) -> None:
+def report_missing_topics(layout: Layout, missing: list[TopicConfig], findings: Findings) -> None:
     """Report topics that are missing in the table, or have too few queues there."""
     known, path = Topics(layout, lambda: 0).all(), layout.config("topics")
     for topic in missing:
@@ -218,6 +215,5 @@ def check_offsets(
 
 def _larger(one: TopicConfig, other: TopicConfig) -> TopicConfig:
     reads = max(one.read_queues, other.read_queues)
-    return TopicConfig(
-        one.name, reads, max(one.write_queues, other.write_queues), one.perm, one.ordered
-    )
+    writes = max(one.write_queues, other.write_queues)
+    return TopicConfig(one.name, reads, writes, one.perm, one.ordered)

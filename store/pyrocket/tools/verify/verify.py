@@ -149,8 +149,7 @@ class _Check:
         check_log_files(self._run, findings)
         check_queue_files(layout, self._identity.config.queue_file_bytes, findings)
         report_begin(layout, self._run, findings)
-        has_state = self._state is not None
-        check_timers(layout, findings, self._timer_cursors, state_is_valid=has_state)
+        check_timers(layout, findings, self._timer_cursors, has_state=self._state is not None)
         log, queues = self._check_messages(self._key_check())
         if log.records and self._missing is None:
             check_checkpoint(checkpoint, log.last_stored, findings, clean=self._clean)

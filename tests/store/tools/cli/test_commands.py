@@ -177,3 +177,11 @@ def test_help_never_truncates_summaries(monkeypatch):
         assert "..." not in commands
         assert "…" not in commands
         assert commands.rstrip().endswith(".")
+
+
+def test_ctrl_c_while_modules_are_imported_exits_with_130(tmp_path):
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ['PYTHONPATH']}"}
+    command = [sys.executable, "-m", "pyrocket", "topic", "list"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
