@@ -35,7 +35,7 @@ class RemoteBroker:
         self.address, self._credentials = address, credentials
         self._channel, self._calls = self._open(), asyncio.Semaphore(_MAX_CALLS)
         self._waiting: dict[Any, int] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[Any, asyncio.Task[None]] = {}
 
     def _open(self) -> Any:
         return open_channel(self._credentials, self.address, grpc.aio)
@@ -74,14 +74,13 @@ class RemoteBroker:
         return reply.FromString(data)
 
     def _drop(self, channel: Any) -> None:
-        """Use the channel for no further calls; close it when its calls have ended."""
+        """Use the channel for no further calls; close it when they have had the time to end."""
         if channel is self._channel:
             self._channel = self._open()
         elif self._waiting.pop(channel, None) is None:
             return
-        closing = asyncio.ensure_future(channel.close(CALL_S))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._closing[channel] = closing = asyncio.ensure_future(_close_later(channel))
+        closing.add_done_callback(lambda _: self._closing.pop(channel))
 
     @contextmanager
     def _waiting_channel(self) -> Iterator[Any]:
@@ -112,9 +111,9 @@ class RemoteBroker:
 
     async def close(self) -> None:
         """Close all connections."""
-        for closing in [*self._closing]:
+        for closing in self._closing.values():
             closing.cancel()
-        for channel in (self._channel, *self._waiting):
+        for channel in (self._channel, *self._waiting, *self._closing):
             await channel.close()
 
     async def _error(self, name: str, error: Any) -> PyrocketError:
@@ -123,3 +122,9 @@ class RemoteBroker:
         trusted, is_safe = self._credentials.ca, name not in ONCE
         dates = await asyncio.to_thread(date_remedy, error, self.address, trusted)
         return unreachable(f"at {self.address}", name, error, repeat_is_safe=is_safe, dates=dates)
+
+
+async def _close_later(channel: Any) -> None:
+    # A cancelled `close` with a grace period would leave the channel open for ever.
+    await asyncio.sleep(CALL_S)
+    await channel.close()

@@ -103,6 +103,21 @@ def test_a_client_in_an_event_loop_leaves_a_silent_connection(proxy):
     asyncio.run(run())
 
 
+def test_closing_a_client_ends_the_calls_on_a_silent_connection(proxy):
+    async def run():
+        broker = RemoteBroker(proxy.address, Credentials())
+        await broker.hello(5)
+        proxy.silence()
+        call = asyncio.ensure_future(broker.hello(20))
+        with pytest.raises(TransportError):
+            await broker.hello(0.5)
+        await broker.close()
+        done, _ = await asyncio.wait([call], timeout=3)
+        assert call in done
+
+    asyncio.run(run())
+
+
 @pytest.mark.heavy
 def test_a_stream_on_a_silent_connection_ends_within_25_seconds(proxy):
     client = Client(Connection(proxy.address))
