@@ -66,6 +66,13 @@ class OutgoingRows(NamedTuple):
     is_delayed: bool
     is_free: bool
 
+    def part(self, start: int, end: int) -> "OutgoingRows":
+        """Return some of the rows."""
+        rows = slice(start, end)
+        return self._replace(
+            body=self.body[rows], flag=self.flag[rows], properties=self.properties[rows]
+        )
+
     def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendAnswer]:
         """Return the request for a queue."""
         body, sys_flag, alone = self.body, 0, self.is_delayed

@@ -79,12 +79,13 @@ _BUSY = BrokerBusyError, "TOO_MANY_REQUESTS", "Repeat the call later."
 _REFUSED = StorePermissionError, "PERMISSION_DENIED", _RIGHTS
 _LIMITS = "See the limits of the broker: maxMessageSize, and 32,767 bytes of properties."
 _FAILED = StoreUnavailableError, "BROKER_FAILED", "See the log of the broker: ~/logs/rocketmqlogs."
+_ILLEGAL = MessageError, "MESSAGE_ILLEGAL", _LIMITS
 _ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
     ResponseCode.SYSTEM_BUSY: _BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE: _BUSY,
     ResponseCode.FLOW_CONTROL: _BUSY,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: (UnsupportedError, "PROTOCOL_UNKNOWN", _PROTOCOL),
-    ResponseCode.MESSAGE_ILLEGAL: (MessageError, "MESSAGE_ILLEGAL", _LIMITS),
+    ResponseCode.MESSAGE_ILLEGAL: _ILLEGAL,
     ResponseCode.NO_PERMISSION: _REFUSED,
     ResponseCode.TOPIC_NOT_EXIST: (TopicNotFoundError, "TOPIC_NOT_FOUND", TOPIC_REMEDY),
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (GroupNotFoundError, "GROUP_NOT_FOUND", _GROUP),
@@ -92,8 +93,10 @@ _ERRORS: dict[int, tuple[type[PyrocketError], str, str]] = {
 }
 """The error, its code and its remedy, by the code of an answer."""
 
-_REMARKS = {"AclException": _REFUSED, "broker busy": _BUSY}
-"""What RocketMQ 4 says, with SYSTEM_ERROR, if it refuses a user, or while its disk is slow."""
+_REMARKS = {"AclException": _REFUSED, "broker busy": _BUSY, "size exceeded": _ILLEGAL}
+"""What brokers say with SYSTEM_ERROR: RocketMQ 4 if it refuses a user or while its disk is slow,
+and all if a batch exceeds maxMessageSize.
+"""
 
 _LONGEST_REMARK = 300
 _NAMES = {int(member): name for name, member in ResponseCode.__members__.items()}

@@ -199,6 +199,7 @@ class RocketMQSink:
             for queue in waiting.keys() - failed.keys():
                 waiting[queue].popleft()
             waiting = {queue: rows for queue, rows in waiting.items() if rows}
+            failed = {queue: e for queue, e in failed.items() if not _halved(waiting[queue], e)}
             pauses = (pauses or Pauses(self._seconds, last=LAST_PAUSE_S)) if failed else None
             for queue, error in failed.items():
                 if not isinstance(error, _PASSING):
@@ -263,6 +264,16 @@ class RocketMQSink:
         if status is not SendStatus.SEND_OK and self._status is SendStatus.SEND_OK:
             self._status = status
             _log.warning("messages are stored, and may be lost with a broker: %s", status)
+
+
+def _halved(rows: deque[OutgoingRows], error: PyrocketError) -> bool:
+    """Divide the first batch if it is too long for a broker with a small `maxMessageSize`."""
+    count = len(rows[0].body)
+    if count == 1 or not isinstance(error, MessageError):
+        return False
+    batch = rows.popleft()
+    rows.extendleft((batch.part(count // 2, count), batch.part(0, count // 2)))
+    return True
 
 
 def _row_of(message: Message) -> pa.RecordBatch:

@@ -348,8 +348,18 @@ def test_a_refusal_of_a_broker_is_named_and_not_repeated(made, sink_of):
         sink_of().append(numbered(40), topic="t")
     made.brokers[0].faults.append(Fault(RefusedError(13, "too large"), 320))
     with pytest.raises(StoreUnavailableError, match=r"too large.*Other rows") as caught:
-        sink_of().append(numbered(40), topic="t")
+        sink_of().append(numbered(1, queueId=pa.array([0])), topic="t")
     assert caught.value.code == "MESSAGE_ILLEGAL"
+
+
+@pytest.mark.parametrize("refusal", [(1, "message body size exceeded"), (13, "illegal")])
+def test_a_batch_that_is_too_long_for_a_broker_is_divided(made, sink_of, refusal):
+    made.brokers[0].faults.append(Fault(RefusedError(*refusal), 320, 3))
+    sink_of().append(numbered(41, queueId=pa.array([0] * 41)), topic="t")
+    assert bodies(made) == {(A, 0): [b"m%d" % number for number in range(41)]}
+    made.brokers[0].faults.append(Fault(RefusedError(*refusal), 320, 1000))
+    with pytest.raises(StoreUnavailableError, match="maxMessageSize"):
+        sink_of().append(numbered(41, queueId=pa.array([0] * 41)), topic="t")
 
 
 def test_one_request_waits_for_an_answer_in_each_queue(made, sink_of):
