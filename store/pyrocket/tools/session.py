@@ -15,7 +15,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrocket.base.arguments import parse_addresses, parse_named_addresses
-from pyrocket.errors import OptionError, QueueNotFoundError, TopicNotFoundError, UnsupportedError
+from pyrocket.errors import (
+    VERIFY_FIRST,
+    OptionError,
+    QueueNotFoundError,
+    RecordDamagedError,
+    StoreDamagedError,
+    TopicNotFoundError,
+    UnsupportedError,
+)
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 from pyrocket.values.routes import primaries
 
@@ -158,12 +166,28 @@ def broker_place() -> Place:
 
 
 def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
-    """Yield the messages of a slice, decoded one by one. Raises StoreDamagedError."""
+    """Yield the messages of a slice, decoded one by one. Raises RecordDamagedError."""
     from pyrocket.formats.record_decode import decode_record
 
     records = part.records
-    for start, size in zip(records.starts.tolist(), records.sizes.tolist(), strict=True):
-        yield decode_record(records.data[start : start + size].tobytes()).to_message()
+    for row, (start, size) in enumerate(
+        zip(records.starts.tolist(), records.sizes.tolist(), strict=True)
+    ):
+        try:
+            yield decode_record(records.data[start : start + size].tobytes()).to_message()
+        except StoreDamagedError as error:
+            raise _damaged(part, row, error) from error
+
+
+def _damaged(part: "RecordSlice", row: int, error: StoreDamagedError) -> RecordDamagedError:
+    """Return the error of a record with its queue and offset, and how to read what follows."""
+    topic, queue = part.queue.topic, part.records.queue_id[row]
+    offset = int(part.records.queue_offset[row])
+    return RecordDamagedError(
+        f"offset {offset} of queue {queue} of {topic!r}: {error.message}",
+        remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message show"
+        f" {topic} --queue {queue} --offset {offset + 1}`.",
+    )
 
 
 def session_of(store: "Store") -> Session:
