@@ -167,27 +167,26 @@ def broker_place() -> Place:
 
 def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
     """Yield the messages of a slice, decoded one by one. Raises RecordDamagedError."""
+    for row in range(len(part)):
+        yield _message_of(part, row)
+
+
+def _message_of(part: "RecordSlice", row: int) -> StoredMessage:
+    """Return one message; the error of a damaged one names the messages after it."""
     from pyrocket.formats.record_decode import decode_record
 
     records = part.records
-    for row, (start, size) in enumerate(
-        zip(records.starts.tolist(), records.sizes.tolist(), strict=True)
-    ):
-        try:
-            yield decode_record(records.data[start : start + size].tobytes()).to_message()
-        except StoreDamagedError as error:
-            raise _damaged(part, row, error) from error
-
-
-def _damaged(part: "RecordSlice", row: int, error: StoreDamagedError) -> RecordDamagedError:
-    """Return the error of a record with its queue and offset, and how to read what follows."""
-    topic, queue = part.queue.topic, part.records.queue_id[row]
-    offset = int(part.records.queue_offset[row])
-    return RecordDamagedError(
-        f"offset {offset} of queue {queue} of {topic!r}: {error.message}",
-        remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message show"
-        f" {topic} --queue {queue} --offset {offset + 1}`.",
-    )
+    start, size = int(records.starts[row]), int(records.sizes[row])
+    try:
+        return decode_record(records.data[start : start + size].tobytes()).to_message()
+    except StoreDamagedError as error:
+        topic, queue = part.queue.topic, int(records.queue_id[row])
+        offset = int(records.queue_offset[row])
+        raise RecordDamagedError(
+            f"offset {offset} of queue {queue} of {topic!r}: {error.message}",
+            remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message show"
+            f" {topic} --queue {queue} --offset {offset + 1}`.",
+        ) from error
 
 
 def session_of(store: "Store") -> Session:
