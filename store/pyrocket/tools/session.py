@@ -15,7 +15,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrocket.base.arguments import parse_addresses, parse_named_addresses
-from pyrocket.errors import OptionError, QueueNotFoundError, TopicNotFoundError, UnsupportedError
+from pyrocket.errors import (
+    VERIFY_FIRST,
+    OptionError,
+    QueueNotFoundError,
+    RecordDamagedError,
+    StoreDamagedError,
+    TopicNotFoundError,
+    UnsupportedError,
+)
 from pyrocket.values.message import MessageQueue, QueueRange, StoredMessage
 from pyrocket.values.routes import primaries
 
@@ -158,12 +166,27 @@ def broker_place() -> Place:
 
 
 def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
-    """Yield the messages of a slice, decoded one by one. Raises StoreDamagedError."""
+    """Yield the messages of a slice, decoded one by one. Raises RecordDamagedError."""
+    for row in range(len(part)):
+        yield _message_of(part, row)
+
+
+def _message_of(part: "RecordSlice", row: int) -> StoredMessage:
+    """Return one message; the error of a damaged one names the messages after it."""
     from pyrocket.formats.record_decode import decode_record
 
     records = part.records
-    for start, size in zip(records.starts.tolist(), records.sizes.tolist(), strict=True):
-        yield decode_record(records.data[start : start + size].tobytes()).to_message()
+    start, size = int(records.starts[row]), int(records.sizes[row])
+    try:
+        return decode_record(records.data[start : start + size].tobytes()).to_message()
+    except StoreDamagedError as error:
+        topic, queue = part.queue.topic, int(records.queue_id[row])
+        offset = int(records.queue_offset[row])
+        raise RecordDamagedError(
+            f"offset {offset} of queue {queue} of {topic!r}: {error.message}",
+            remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message show"
+            f" {topic} --queue {queue} --offset {offset + 1}`.",
+        ) from error
 
 
 def session_of(store: "Store") -> Session:

@@ -44,6 +44,17 @@ def test_tail_shows_the_newest_messages_of_all_queues_in_log_order(path):
     assert snapshot(path) == before
 
 
+def test_a_damaged_message_is_named_with_the_way_to_the_messages_after_it(path):
+    (log,) = (path / "commitlog").iterdir()
+    damaged = bytearray(log.read_bytes())
+    damaged[88] ^= 1
+    log.write_bytes(damaged)
+    failed = run_on(path, "message", "tail", "t").stderr
+    assert "[STORE_DAMAGED]: offset 0 of queue 1 of 't': checksum mismatch" in failed
+    assert "pyrocket message show t --queue 1 --offset 1" in failed
+    assert bodies(path, "message", "show", "t", "--queue", 1, "--offset", 1) == [EVIL]
+
+
 @pytest.mark.parametrize("command", ["tail", "show", "find"])
 def test_a_count_of_zero_is_rejected(path, command):
     arguments = ["--key", "k"] if command == "find" else []
