@@ -1,7 +1,6 @@
 """Offsets of consumer groups are committed, read, reset and deleted by several processes."""
 
 import json
-import multiprocessing
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from pyrocket.errors import (
 )
 from pyrocket.formats import fastjson
 from pyrocket.values.admin import Backoff
+from support.forked import Forked
 from support.producers import COMMITS, commit_often
 from support.stores import SMALL, batch, numbered, overwrite, reboot
 
@@ -218,13 +218,9 @@ def test_concurrent_commits_of_several_processes_are_all_saved(tmp_path):
         store.topics.create("t", read_queues=4, write_queues=4)
         for queue_id in range(4):
             store.append_batch(batch(numbered(COMMITS), queue_id), topic="t")
-        context = multiprocessing.get_context("spawn")
-        jobs = [context.Process(target=commit_often, args=(root, n)) for n in range(4)]
-        for job in jobs:
-            job.start()
-        for job in jobs:
-            job.join(60)
-            assert job.exitcode == 0
+        for job in [Forked(commit_often, root, number) for number in range(4)]:
+            job.communicate(60)
+            assert job.returncode == 0
         assert store.groups.committed("shared", "t") == dict.fromkeys(range(4), COMMITS)
         for number in range(4):
             assert store.groups.committed(f"own{number}", "t") == {0: COMMITS}

@@ -22,7 +22,7 @@ def fill(timing, files=1):
     """Append until the log has `files` more files."""
     count = len(list((timing.store.path / "commitlog").iterdir())) + files
     while len(list((timing.store.path / "commitlog").iterdir())) < count:
-        timing.store.append_batch(batch([b"." * 900], 1), topic="t")
+        timing.store.append_batch(batch([b"." * 3000], 1), topic="t")
 
 
 def parked(timing):
