@@ -1,6 +1,7 @@
 """Offsets of consumer groups are committed, read, reset and deleted by several processes."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -102,14 +103,14 @@ def test_unknown_topics_and_queues_are_rejected(queues):
     assert queues.groups.all() == {}
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a@b", "a/b", "a\n", "ä", "x" * 256])
-def test_illegal_group_names_are_rejected(queues, name):
+def test_illegal_group_names_are_rejected(queues):
     groups = queues.groups
-    for make in (
+    makers = (
         groups.create,
         lambda name: groups.commit(name, "t", {0: 1}),
         lambda name: groups.reset(name, "t", "latest"),
-    ):
+    )
+    for make, name in product(makers, ["", "a b", "a@b", "a/b", "a\n", "ä", "x" * 256]):
         with pytest.raises(GroupNameError) as caught:
             make(name)
         assert caught.value.code == "GROUP_ILLEGAL"

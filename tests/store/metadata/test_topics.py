@@ -57,9 +57,10 @@ def test_existing_topic_is_returned_unchanged_or_rejected(store):
     assert caught.value.code == "TOPIC_EXISTS"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"])
-def test_illegal_topic_names_are_rejected_and_nothing_is_created(store, name, path):
-    for make in (store.topics.create, lambda topic: store.append(message(topic=topic))):
+def test_illegal_topic_names_are_rejected_and_nothing_is_created(store, path):
+    makers = store.topics.create, lambda topic: store.append(message(topic=topic))
+    names = ["", "a b", "../up", "a.b", "ä", "x" * 128, "TBW102"]
+    for make, name in itertools.product(makers, names):
         with pytest.raises(TopicNameError) as caught:
             make(name)
         assert caught.value.code == "TOPIC_ILLEGAL"
