@@ -14,7 +14,6 @@ from pyrocket.errors import (
     InvalidInputError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
-    StoreReadOnlyError,
     StoreUnavailableError,
     TopicNotFoundError,
 )
@@ -119,18 +118,6 @@ def test_illegal_group_names_are_rejected(queues):
 @pytest.mark.parametrize("name", ["x" * 255, "CID_a|b%C-9", "%RETRY%g"])
 def test_every_name_that_rocketmq_accepts_is_accepted(queues, name):
     assert queues.groups.commit(name, "t", {0: 1}) == queues.groups.committed(name, "t") == {0: 1}
-
-
-def test_a_read_only_store_rejects_changes(queues, open_store):
-    groups = open_store(read_only=True).groups
-    for change in (
-        lambda: groups.commit("g", "t", {0: 1}),
-        lambda: groups.reset("g", "t", "latest"),
-        lambda: groups.create("g"),
-        lambda: groups.delete("g"),
-    ):
-        with pytest.raises(StoreReadOnlyError):
-            change()
 
 
 def test_a_reset_moves_backwards_and_forwards(queues):

@@ -66,19 +66,6 @@ def test_a_log_file_of_wrong_length_is_reported_and_no_size_is_stored(bare, numb
 
 
 @pytest.mark.parametrize(
-    ("number", "length"), share(list(product(range(4), LENGTHS[1:])), 3), ids=str
-)
-def test_a_scan_of_a_log_file_of_wrong_length_is_rejected(bare, number, length):
-    file = log_files(bare)[number]
-    truncate(file, length)
-    with Store.open(bare, read_only=True) as store:
-        known = store.offsets("t")[0]
-        assert (known.minimum, known.maximum) == (0, 150)
-        with pytest.raises(StoreDamagedError, match=file.name):
-            list(store.scan("t", 0, 0, 150, ["body"]))
-
-
-@pytest.mark.parametrize(
     ("number", "length"), share(list(product([0, 1, 14], [0, 20, 100, 150])), 3), ids=str
 )
 def test_a_repair_rebuilds_a_queue_file_of_wrong_length_with_the_size_of_the_other_files(

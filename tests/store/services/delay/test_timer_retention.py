@@ -87,18 +87,6 @@ def test_cancelled_timers_are_not_re_appended(timing, clock):
     assert timing.bodies() == []
 
 
-def test_a_message_cancelled_after_it_was_re_appended_is_not_delivered(timing, clock, path):
-    gone = timing.send(b"gone", DAY)
-    fill(timing, 2)
-    timing.store.clean(total_bytes=4096)
-    assert timing.timers.cancel("t", gone.msg_id)
-    fill(timing, 3)
-    timing.store.clean(total_bytes=4096)
-    clock.now += DAY
-    timing.run()
-    assert timing.bodies() == []
-
-
 def test_delivered_timers_are_not_re_appended(timing, clock):
     timing.send(b"x", 1000)
     clock.now += 1000

@@ -8,7 +8,7 @@ from pyrocket.errors import SinkError, StoreDamagedError
 from pyrocket.formats.checked_json import decode_own, encode_own
 from pyrocket.services.sink.ledger import FORGET_AFTER_MS
 from support.sinks import QUERY, numbered, publish, stage_tasks, staged_files
-from support.stores import SMALL, batch, bodies, log_files, reboot, snapshot, words
+from support.stores import SMALL, batch, bodies, reboot, snapshot, words
 
 ROWS = [b"%03d" % number for number in range(40)]
 DAY_MS = 86_400_000
@@ -100,21 +100,6 @@ def test_ledger_is_rebuilt_from_the_log(path, store, clock):
         assert again.sink.last(QUERY, "t") == 4
         assert publish(again, 4, ROWS, "run-2").dropped
         assert refused(again, 5, "run-1") == "SINK_FENCED"
-
-
-def test_replay_after_messages_were_deleted_is_recognized(path, store, clock):
-    """After five idle days, the whole batch was deleted, including its publish record."""
-    publish(store, 3, ROWS, "run-1")
-    clock.now += 5 * DAY_MS
-    for _ in range(10):
-        store.append_batch(FILLER, topic="t")
-    store.clean(total_bytes=2 * SMALL.log_file_bytes)
-    assert log_files(path)[0].name > f"{2 * SMALL.log_file_bytes:020d}"
-    left = bodies(store)
-    assert publish(store, 3, ROWS, "run-2").dropped
-    assert bodies(store) == left
-    assert refused(store, 4, "run-1") == "SINK_FENCED"
-    assert refused(store, 2, "run-2") == "SINK_BATCH_BEHIND"
 
 
 def test_ledger_file_is_durable_before_log_files_are_deleted(path, store, monkeypatch):
