@@ -69,6 +69,18 @@ def test_after_a_clean_shutdown_the_next_boot_does_not_recover(rested, recoverie
     assert recoveries == []
 
 
+def test_an_unclean_shutdown_is_recovered_in_the_next_boot(rested, recoveries):
+    store = Store.open(rested, config=SMALL)
+    store.append(message(b"more"))
+    page = words(rested)
+    assert page[RESTED] == 0
+    page.close()
+    store.close(clean=False)
+    next_boot(rested)
+    Store.open(rested, config=SMALL).close()
+    assert recoveries == [False]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_state_restored_from_an_older_copy_hides_no_messages(tmp_path, recoveries, clean):
     """The state file is overwritten in the same boot, and keeps its inode."""
