@@ -1,7 +1,6 @@
 """All processes use a test clock in the store's directory; opening such a store logs a warning."""
 
 import logging
-import multiprocessing
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ import pytest
 from pyrocket import AtTime, Store
 from pyrocket.errors import InvalidInputError, StoreDamagedError
 from pyrocket.testing import FileClock
+from support.forked import Forked
 from support.producers import send_one
 from support.stores import SMALL, FakeClock, message, snapshot
 
@@ -47,13 +47,11 @@ def test_a_store_uses_the_time_of_the_clock_file(path, file_clock):
 def test_other_processes_use_the_clock_file(path, file_clock):
     with Store.open(path, create=True, config=SMALL) as store:
         store.topics.create("t", read_queues=1, write_queues=1)
-        context = multiprocessing.get_context("spawn")
         for later in (0, 7):
             file_clock.set(NOON + later)
-            child = context.Process(target=send_one, args=(str(path),))
-            child.start()
-            child.join(60)
-            assert child.exitcode == 0
+            child = Forked(send_one, str(path))
+            child.communicate(60)
+            assert child.returncode == 0
         assert times(store) == [(NOON, NOON), (NOON + 7, NOON + 7)]
 
 

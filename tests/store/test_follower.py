@@ -1,7 +1,5 @@
 """A follower keeps a copy of its primary's log, byte for byte, and nothing else writes to it."""
 
-import random
-
 import pytest
 from pyrocket import Message, PyrocketError, Store, StoreConfig
 from pyrocket.disk.layout import Layout
@@ -123,18 +121,16 @@ def test_bytes_at_another_offset_are_refused(primary, path, replica):
     assert replica.end == end
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("at", [0, 4, 7, 20, 28, 35, 100, 599])
 def test_changed_bytes_are_refused_and_nothing_of_them_is_written(
-    primary, path, replica, tmp_path, seed
+    primary, path, replica, tmp_path, at
 ):
     """The properties of a record have no checksum: their bytes are not changed."""
-    rng = random.Random(seed)
     primary.append(message(b"y" * 700))
     primary.append(message(b"z" * 700))
     start = first_offset(path)
     data = bytearray(log_bytes(path))
-    at = rng.choice([*range(8), *range(20, 36), *range(100, 600)])
-    data[at] ^= 1 << rng.randrange(8)
+    data[at] ^= 1 << at % 8
     with pytest.raises(PyrocketError) as caught:
         replica.receive(start, bytes(data) + bytes(SMALL.log_file_bytes))
     assert caught.value.code == "REPLICA_RECORD"

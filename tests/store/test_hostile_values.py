@@ -35,7 +35,7 @@ from support.halves import UNKNOWN
 from support.shares import share
 from support.sinks import numbered as batch_of
 from support.slices import range_of
-from support.stores import SMALL, batch, filled
+from support.stores import SMALL, FakeClock, batch, filled
 
 HOSTILE = {
     "none": None,
@@ -274,15 +274,23 @@ def calls_of_transactions(transactions):
     }
 
 
-@pytest.fixture
-def store(path, clock):
-    with filled(path, clock=clock) as opened:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with filled(tmp_path_factory.mktemp("hostile") / "store", clock=FakeClock()) as opened:
         for name in ("v", "w"):
             opened.topics.create(name, read_queues=1, write_queues=1)
         opened.append(Message(topic="t", body=b"x", keys="k"))
         opened.append(Message(topic="t", body=b"x", delay_level=9))
         opened.groups.commit("g", "t", {0: 1})
         yield opened
+
+
+@pytest.fixture
+def closed(store, tmp_path):
+    """The path of a copy of the store that was closed cleanly."""
+    store.snapshot(tmp_path / "store")
+    Store.open(tmp_path / "store").close()
+    return tmp_path / "store"
 
 
 def run(method, arguments):
@@ -396,11 +404,10 @@ def refusing(number):
     ids=errno.errorcode.get,
 )
 @pytest.mark.parametrize("read_only", [True, False])
-def test_os_errors_are_translated(store, path, clock, monkeypatch, number, read_only):
-    store.close()
+def test_os_errors_are_translated(closed, clock, monkeypatch, number, read_only):
     faults = []
     for target, name in SEAMS:
-        with Store.open(path, read_only=read_only, config=SMALL, clock=clock) as tried:
+        with Store.open(closed, read_only=read_only, config=SMALL, clock=clock) as tried:
             methods = {**calls(tried), **without_arguments(tried)}
             with monkeypatch.context() as patch:
                 patch.setattr(target, name, refusing(number))
@@ -409,19 +416,17 @@ def test_os_errors_are_translated(store, path, clock, monkeypatch, number, read_
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("number", [errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.EACCES])
 @pytest.mark.parametrize("name", ["open", "pread", "stat", "listdir", "mkdir", "rename"])
-def test_open_verify_and_repair_translate_os_errors(
-    store, path, tmp_path, monkeypatch, number, name
-):
-    store.close()
-    for method, arguments in [
-        (Store.open, {"path": path}),
-        (Store.open, {"path": path, "read_only": True}),
+def test_open_verify_and_repair_translate_os_errors(closed, tmp_path, monkeypatch, name):
+    calls = [
+        (Store.open, {"path": closed}),
+        (Store.open, {"path": closed, "read_only": True}),
         (Store.open, {"path": tmp_path / "new", "create": True}),
-        (verify, {"path": path}),
-        (repair, {"path": path}),
-    ]:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, name, refusing(number))
-            assert not outcome(method, arguments)
+        (verify, {"path": closed}),
+        (repair, {"path": closed}),
+    ]
+    for number in (errno.ELOOP, errno.EROFS, errno.ENOMEM, errno.EACCES):
+        for call in calls:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, name, refusing(number))
+                assert not outcome(*call)

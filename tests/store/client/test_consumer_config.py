@@ -1,7 +1,6 @@
 """The settings of consumers and their bounds."""
 
 import dataclasses
-from datetime import datetime, timezone
 
 import pytest
 from pyrocket.client import Producer, PullConsumer, PushConsumer
@@ -11,9 +10,8 @@ from pyrocket.client.config import (
     ProducerConfig,
     ProducerSettings,
 )
-from pyrocket.client.consume_from import ConsumeFrom
 from pyrocket.errors import GroupNameError, InvalidInputError, TopicNameError
-from pyrocket.values.consuming import MessageModel, Subscription
+from pyrocket.values.consuming import Subscription
 
 BOUNDS = {
     "thread_max": (1, 1000),
@@ -99,19 +97,6 @@ def test_illegal_names_and_expressions_are_errors():
         ConsumerConfig(group="g", subscriptions={"no spaces": "*"})
     with pytest.raises(InvalidInputError, match="a >"):
         ConsumerConfig(group="g", subscriptions={"orders": Subscription("a >", "SQL92")})
-
-
-def test_texts_are_converted():
-    config = ConsumerConfig(
-        group="g",
-        subscriptions={"orders": "a || b"},
-        message_model="BROADCASTING",
-        consume_from="timestamp",
-        consume_timestamp=datetime(2021, 7, 1, tzinfo=timezone.utc),
-    )
-    assert config.subscriptions == {"orders": Subscription("a || b")}
-    assert config.message_model is MessageModel.BROADCASTING
-    assert config.consume_from is ConsumeFrom.TIMESTAMP
 
 
 def test_the_typed_settings_are_the_fields_of_the_configurations():

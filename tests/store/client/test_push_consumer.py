@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -228,11 +226,9 @@ def test_a_wait_returns_false_after_its_timeout(path, at):
 
 def test_an_interrupt_stops_a_consumer_gracefully(path):
     program = (
-        "import os, signal, sys\n"
+        "import os, sys\n"
         "from pyrocket.client.push_consumer import PushConsumer\n"
         "from pyrocket.client.results import ConsumeResult\n"
-        # Programs that a shell starts in the background ignore the signal.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def listen(messages):\n"
         "    os.write(1, b'got %s\\n' % messages[0].body)\n"
         "    return ConsumeResult.SUCCESS\n"
@@ -241,14 +237,12 @@ def test_an_interrupt_stops_a_consumer_gracefully(path):
         "    os.write(1, b'started\\n')\n"
         "    consumer.wait()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = Forked(run_code, program, str(path))
     try:
         lines = [process.stdout.readline() for _ in range(7)]
-        assert lines.count(b"started\n") == 1
+        assert lines.count("started\n") == 1
         process.send_signal(signal.SIGINT)
-        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+        assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
     finally:
         process.kill()
         process.communicate()

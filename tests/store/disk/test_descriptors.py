@@ -15,7 +15,7 @@ from support.inner import inner
 from support.shares import share
 from support.stores import SMALL, bodies, filled, log_files, scan
 
-TIMES = 5
+TIMES = 2
 
 
 @pytest.fixture(scope="module")

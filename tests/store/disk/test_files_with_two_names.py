@@ -146,18 +146,6 @@ def test_empty_files_at_the_end_are_deleted(path, clean):
         assert not [file for file in empty if file.exists()]
 
 
-@pytest.mark.parametrize("length", [20, 199, 400])
-def test_a_queue_file_of_the_wrong_length_is_reported(path, length):
-    filled(path).close(clean=False)
-    last = queue_files(path)[-1]
-    os.truncate(last, length)
-    reboot(path)
-    with pytest.raises(StoreDamagedError, match=last.name) as caught:
-        Store.open(path)
-    assert caught.value.code == "STORE_FILE_LENGTH"
-    assert "consumequeue" in caught.value.remedy
-
-
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/t/0"])
 def test_a_folder_in_place_of_a_file_is_reported(path, folder):
     filled(path).close(clean=False)

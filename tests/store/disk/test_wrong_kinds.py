@@ -41,16 +41,14 @@ def use(path, *, read_only):
             store.append(Message(topic="t", body=b"x", keys="k"))
 
 
-@pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", FOLDERS + FILES)
-def test_folders_and_files_in_each_others_place_are_reported_to_readers_and_writers(
-    sound, name, read_only
-):
+def test_folders_and_files_in_each_others_place_are_reported_to_readers_and_writers(sound, name):
     swap(sound / name)
-    with pytest.raises(StoreDamagedError) as failure:
-        use(sound, read_only=read_only)
-    assert f"{sound / name} is a f" in str(failure.value)
-    assert failure.value.remedy
+    for read_only in (True, False):
+        with pytest.raises(StoreDamagedError) as failure:
+            use(sound, read_only=read_only)
+        assert f"{sound / name} is a f" in str(failure.value)
+        assert failure.value.remedy
 
 
 @pytest.mark.parametrize("files", [log_files, queue_files])
@@ -65,13 +63,13 @@ def test_a_folder_among_the_files_of_a_queue_is_reported(sound, files):
 
 
 @pytest.mark.parametrize("name", [*FOLDERS, *FILES, "lock", "pyrocket/mutex", "checkpoint"])
-@pytest.mark.parametrize("command", [["verify"], ["repair", "--yes"]])
 def test_verify_reports_folders_and_files_in_each_others_place_and_repair_reports_or_fixes_them(
-    sound, command, name
+    sound, name
 ):
     swap(sound / name)
-    done = CliRunner().invoke(main, [command[0], str(sound), *command[1:]])
-    assert "OS_ERROR" not in done.output
-    assert "Errno" not in done.output
-    assert done.exit_code in ((1,) if command == ["verify"] else (0, 1, 2))
-    assert done.exit_code == 0 or name in done.output.replace("\n", "")
+    for options, codes in (["verify"], [1]), (["repair", "--yes"], [0, 1, 2]):
+        done = CliRunner().invoke(main, [*options, str(sound)])
+        assert "OS_ERROR" not in done.output
+        assert "Errno" not in done.output
+        assert done.exit_code in codes
+        assert done.exit_code == 0 or name in done.output.replace("\n", "")

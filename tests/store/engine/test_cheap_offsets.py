@@ -81,21 +81,6 @@ def test_an_open_reader_detects_deleted_files(path, reader):
         assert reader.offsets("t")[0] == QueueOffsets(1, 2)
 
 
-def test_an_open_reader_sees_a_recreated_topic(path, reader):
-    assert reader.offsets("t")[3] == QueueOffsets(0, 1)
-    with Store.open(path, config=SMALL) as writer:
-        writer.append(message(queue_id=3))
-        writer.topics.delete("t")
-        writer.topics.create("t", read_queues=QUEUES, write_queues=QUEUES)
-        assert reader.offsets("t")[3] == QueueOffsets(2, 2)
-        assert reader.offsets("t")[QUEUES - 1] == QueueOffsets(0, 0)
-        writer.append(message(queue_id=3))
-        assert reader.offsets("t")[3] == QueueOffsets(2, 3)
-        writer.topics.delete("t")
-        writer.topics.create("t", read_queues=4, write_queues=4)
-        assert reader.offsets("t")[3] == QueueOffsets(3, 3)
-
-
 def test_the_former_ends_of_deleted_queues_are_read_from_disk_once(path, reader, monkeypatch):
     reader.offsets("t")
     real = io.open_file

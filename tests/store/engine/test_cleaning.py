@@ -164,11 +164,11 @@ def test_a_manual_cleaning_needs_a_limit(aged):
             aged.clean(dry_run=dry_run)
 
 
-@pytest.mark.parametrize("limit", [float("nan"), -1, True])
-@pytest.mark.parametrize("name", ["hours", "total_bytes"])
-def test_a_cleaning_without_a_limit_deletes_nothing(aged, path, name, limit):
+def test_a_cleaning_without_a_limit_deletes_nothing(aged, path):
     before = log_files(path)
-    for dry_run in (False, True):
+    for name, limit, dry_run in product(
+        ["hours", "total_bytes"], [float("nan"), -1, True], [False, True]
+    ):
         with pytest.raises(OptionError, match=name):
             aged.clean(**{name: limit}, dry_run=dry_run)
     assert log_files(path) == before

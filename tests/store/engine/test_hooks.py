@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
 from pyrocket import Store
-from pyrocket.errors import StoreUnavailableError
 from support.inner import inner
 from support.stores import filled, log_files, message
 
@@ -57,19 +55,6 @@ def test_a_service_is_called_before_files_are_deleted(tmp_path):
         report = store.clean(total_bytes=0)
         assert seen[0][1] == before
         assert max(start for start, _ in seen) == report.log_start
-
-
-def test_no_file_is_deleted_if_a_service_cannot_reappend_its_messages(tmp_path):
-    with filled(tmp_path, 200) as store:
-        files = log_files(tmp_path)
-
-        def fail(start):
-            raise OSError(28, "no space")
-
-        hooks(store).before_removal.append(fail)
-        with pytest.raises(StoreUnavailableError, match="no space"):
-            store.clean(total_bytes=0)
-        assert log_files(tmp_path) == files
 
 
 def test_messages_that_a_service_reappends_are_durable_before_files_are_deleted(tmp_path):

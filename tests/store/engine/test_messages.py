@@ -72,8 +72,8 @@ def test_messages_deleted_before_they_are_read_raise_an_error(aged):
 def test_messages_uses_a_few_mib_of_memory_for_a_topic_of_any_size(open_store):
     store = open_store(config=StoreConfig(log_file_bytes=1 << 26))
     store.topics.create("t", read_queues=1, write_queues=1)
-    for _ in range(32):
-        store.append(message(os.urandom(1 << 20), queue_id=0))
+    for _ in range(4):
+        store.append_batch(batch([os.urandom(1 << 20)] * 8, 0), topic="t")
     tracemalloc.start()
     count = sum(len(one.body) >> 20 for one in store.messages("t"))
     _, peak = tracemalloc.get_traced_memory()

@@ -1,26 +1,12 @@
 """`Store.queue_range` of queues that are in use, removed from their topic, or deleted with it."""
 
 from pyrocket import QueueOffsets, Store
-from support.stores import batch, filled
+from support.stores import filled
 
 
 def test_the_range_of_a_queue_in_use_is_its_offsets(path):
     with filled(path, count=40) as store:
         assert store.queue_range("t", 0) == store.offsets("t")[0] == QueueOffsets(0, 40)
-
-
-def test_a_queue_removed_from_its_topic_keeps_its_messages(path):
-    with filled(path, count=40) as store:
-        store.topics.update("t", read_queues=3, write_queues=3)
-        store.append_batch(
-            batch([b"x", b"y"], 2),
-            topic="t",
-        )
-        store.topics.update("t", read_queues=1, write_queues=1)
-        assert 2 not in store.offsets("t")
-        assert store.queue_range("t", 2) == QueueOffsets(0, 2)
-        (part,) = store.scan("t", 2, 0, 2, ["body"])
-        assert part.column("body").to_pylist() == [b"x", b"y"]
 
 
 def test_the_range_of_a_deleted_queue_is_empty_at_its_former_end(path):

@@ -4,7 +4,6 @@ import threading
 import time
 
 from pyrocket import Store
-from pyrocket.disk import io
 from pyrocket.disk.layout import Layout
 from pyrocket.disk.lock import FileLock
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE
@@ -110,26 +109,6 @@ def test_failing_service_does_not_delay_others_and_is_retried(open_store, clock,
     bad.error = None
     clock.now += RETRY_MS
     assert runner.run_due(writer) == 1
-
-
-def test_a_failed_delivery_is_retried_and_delivers_once(open_store, clock, monkeypatch):
-    store = open_store()
-    driver = Driver(store)
-    delay(store, 1, b"1", b"2")
-    clock.now += 1000
-
-    def full(*given):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(io, "write_at", full)
-        assert driver.once() == 0
-    assert (bodies_of(store), driver.cursor(1)) == ([], 0)
-    clock.now += RETRY_MS - 1
-    assert driver.once() == 0
-    clock.now += 1
-    assert driver.once() == 2
-    assert bodies_of(store) == [b"1", b"2"]
 
 
 def test_an_append_succeeds_even_if_a_delivery_fails(open_store, clock, monkeypatch, caplog):

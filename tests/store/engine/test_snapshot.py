@@ -1,7 +1,6 @@
 """A snapshot of a store in use is complete, consistent and independent."""
 
 import errno
-import os
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -182,22 +181,6 @@ def test_only_full_index_files_are_copied(path, target, clock):
         with Store.open(target, config=config) as copy:
             assert [each.body for each in copy.lookup.query("t", "k1")] == [b"found"]
     assert verify(target).ok
-
-
-def test_without_hard_links_files_are_copied_and_the_report_has_the_reason(
-    source, path, target, monkeypatch
-):
-    def refuse(one, other):
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(io, "link", refuse)
-    expected = all_bodies(source)
-    report = source.snapshot(target)
-    assert report.unlinkable == os.strerror(errno.EXDEV)
-    assert report.linked_files == 0
-    assert verify(target).ok
-    with Store.open(target, read_only=True) as copy:
-        assert all_bodies(copy) == expected
 
 
 def test_a_failed_snapshot_leaves_nothing_at_the_target(source, target, monkeypatch):

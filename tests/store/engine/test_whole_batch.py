@@ -6,7 +6,6 @@ import pytest
 from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import PUBLISHED
-from pyrocket.errors import StoreFailedError
 from support.stores import (
     SMALL,
     batch,
@@ -108,29 +107,6 @@ def test_a_power_loss_at_any_step_leaves_all_records_or_none(path, monkeypatch):
             break
     assert ended
     assert step > 5
-
-
-def test_a_failed_fsync_stops_the_store_and_publishes_nothing(path, monkeypatch):
-    store = Store.open(path, config=SMALL)
-    page = words(path)
-    before = page[PUBLISHED]
-
-    real = io.sync
-
-    def fail(descriptor):
-        if "commitlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(5, "Input/output error")
-        real(descriptor)
-
-    store.append_batch(batch([b"first"], 0), topic="t")
-    after = page[PUBLISHED]
-    assert after > before
-    monkeypatch.setattr(io, "sync", fail)
-    with pytest.raises(StoreFailedError, match="fsync of the log"):
-        store.append_batch(batch(ROWS, 0), topic="t", whole=True)
-    assert page[PUBLISHED] == after
-    page.close()
-    store.close()
 
 
 def test_records_after_an_unfinished_batch_never_reappear(path):

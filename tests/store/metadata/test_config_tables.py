@@ -287,22 +287,6 @@ def test_a_json_file_that_lacks_its_table_is_damaged_and_its_backup_is_read(
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_an_empty_json_object_without_a_backup_is_read_as_an_empty_table_with_a_warning(
-    copied, name, caplog
-):
-    table = TABLES[name](copied)
-    known = table.read()
-    copied.config(name).write_text("{}")
-    assert table.read() == known
-    copied.config_backup(name).unlink()
-    caplog.clear()
-    assert table.read() == table.read() == {}
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert f"{name}.json is empty" in record.getMessage()
-
-
-@pytest.mark.parametrize("name", TABLES)
 def test_table_without_entries_is_valid(copied, name, caplog):
     key = next(key for key in json.loads(as_json(copied.config(name))) if key.endswith("Table"))
     copied.config(name).write_text(f'{{"{key}":{{}}}}')

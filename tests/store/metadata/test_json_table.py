@@ -77,20 +77,6 @@ def test_the_backup_is_read_instead_of_a_corrupt_file_with_a_warning(
     assert (main.read_text() if main.exists() else None) == text, "reading changes nothing"
 
 
-@pytest.mark.parametrize("text", BROKEN[::2])
-@pytest.mark.parametrize("other", [None, "", "{"])
-def test_a_corrupt_file_without_a_valid_backup_is_not_read_as_an_empty_table(
-    table, main, backup, text, other
-):
-    main.write_text(text)
-    if other is not None:
-        backup.write_text(other)
-    for use in (table.read, lambda: table.change(add("b", 2))):
-        with pytest.raises(StoreDamagedError, match=r"x\.json"):
-            use()
-    assert main.read_text() == text
-
-
 def test_a_corrupt_backup_without_a_table_is_reported(table, backup):
     backup.write_text("{")
     with pytest.raises(StoreDamagedError, match="is missing, and its backup cannot be parsed"):

@@ -112,18 +112,6 @@ def test_damage_is_reported_or_skipped(path, open_store, caplog, at):
     assert f"log offsets {places[bad]} to" in caplog.text
 
 
-def test_a_file_of_zeros_in_the_middle_is_reported_or_skipped_as_damage(path, open_store):
-    store = filled(path, count=60)
-    store.close()
-    files = log_files(path)
-    files[1].write_bytes(bytes(4096))
-    reader = open_store(read_only=True)
-    with pytest.raises(StoreDamagedError, match=str(int(files[1].name))):
-        bodies(reader)
-    left = bodies(reader, skips_damage=True)
-    assert 0 < len(left) < 60
-
-
 def test_the_error_for_a_part_whose_file_was_deleted_after_the_planning_names_the_cause(
     path, open_store
 ):

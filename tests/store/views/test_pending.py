@@ -45,18 +45,6 @@ def test_delayed_messages_are_listed_with_topic_queue_and_due_time(open_store, c
     assert second["queueOffset"] == 0
 
 
-def test_delivered_messages_are_not_pending(open_store, clock):
-    store = open_store()
-    delay(store, 1, b"1")
-    store.append(message(b"2", deliver_at_ms=clock.now + 1000))
-    delay(store, 2, b"3")
-    clock.now += 1000
-    store.deliver_due()
-    assert bodies(store) == [b"3"]
-    store.close()
-    assert bodies(open_store(read_only=True)) == [b"3"]
-
-
 def test_cancelled_timer_is_not_pending(open_store, clock):
     store = open_store()
     sent = [store.append(message(b"%d" % n, deliver_at_ms=clock.now + 1000 + n)) for n in range(6)]

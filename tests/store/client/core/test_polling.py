@@ -83,18 +83,6 @@ async def test_positions_are_committed_and_another_consumer_continues_there(clus
 
 
 @simulated
-async def test_a_seek_moves_the_position_of_a_queue(cluster):
-    orders = cluster(queues=1, messages=3)
-    (queue,) = orders.queues["orders"]
-    core = await polling(orders)
-    await core.assign([queue])
-    await poll_all(core)
-    core.seek(queue, 1)
-    assert await poll_all(core) == [[b"0-1", b"0-2"]]
-    await core.close()
-
-
-@simulated
 async def test_a_position_outside_the_queue_is_corrected(cluster):
     orders = cluster(queues=1, messages=3)
     (queue,) = orders.queues["orders"]

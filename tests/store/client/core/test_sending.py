@@ -276,19 +276,6 @@ class TestRoutes:
 
         assert run_simulated(sends()) <= 1
 
-    def test_a_topic_that_was_deleted_is_created_again_with_its_next_send(self):
-        brokers = Brokers()
-
-        async def sends():
-            sending = Sending(ProducerConfig(), brokers, Routes(brokers), Random(1))
-            await sending.send([message()])
-            await asyncio.sleep(40)
-            brokers.default = queues("c", 1)
-            await sending.send([message()])
-
-        run_simulated(sends())
-        assert brokers.brokers[1:] == ["c"]
-
 
 class TestHungBrokers:
     """Brokers that answer no send, with the least latency."""

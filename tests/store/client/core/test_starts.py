@@ -146,22 +146,6 @@ async def test_a_broker_that_is_slow_at_first_starts_with_the_others(cluster, mo
 
 
 @simulated
-async def test_a_group_starts_at_its_timestamp_in_all_queues(cluster):
-    orders, listener = cluster(queues=1, messages=5), Listener()
-    await asyncio.sleep(10)
-    send(orders, b"later")
-    at = datetime.fromtimestamp(START_S + 5, timezone.utc)
-    where = {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp": at}
-    core = consumer(orders, listener, **where)
-    await core.start()
-    orders.add_queue("orders", "a")
-    send(orders, b"new", queue=1)
-    await asyncio.sleep(60)
-    assert sorted(listener.bodies) == [b"later", b"new"]
-    await core.stop()
-
-
-@simulated
 async def test_messages_are_consumed_although_the_clock_of_their_broker_was_set_back(cluster):
     orders, listener = cluster(queues=1, messages=0), Listener()
     at = datetime.fromtimestamp(START_S - 60, timezone.utc)

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from pyrocket.client.allocation import averagely
-from pyrocket.client.core.offsets import BrokerOffsets
 from pyrocket.client.results import ConsumeResult
 from pyrocket.errors import TransportError
 from support.core_consumers import Listener, committed, consumer
@@ -32,50 +31,6 @@ async def test_a_strategy_that_raises_is_called_again(cluster, caplog):
     assert len(listener.bodies) == 10
     assert core.stats.callback_errors == 3
     assert caplog.text.count("Traceback") == 1
-    await core.stop()
-
-
-@simulated
-async def test_members_share_the_queues_although_queues_changed_raises(cluster):
-    orders = cluster(queues=4)
-
-    def changed(topic, queues, mine):
-        raise ValueError("no")
-
-    cores = [consumer(orders, Listener(), name, queues_changed=changed) for name in ("c1", "c2")]
-    for core in cores:
-        await core.start()
-    await asyncio.sleep(60)
-    held = [[q for q in core.held if q.topic == "orders"] for core in cores]
-    assert [len(one) for one in held] == [2, 2]
-    assert all(core.stats.callback_errors for core in cores)
-    await asyncio.sleep(200)  # More than the time after which silent members are removed.
-    assert sorted(orders.members("a", "billing")) == ["c1", "c2"]
-    for core in cores:
-        await core.stop()
-
-
-class FailingOffsets(BrokerOffsets):
-    """Offsets whose first writes fail."""
-
-    failures = 3
-
-    async def save(self, offsets):
-        if self.failures:
-            self.failures -= 1
-            raise OSError(24, "Too many open files")
-        return await super().save(offsets)
-
-
-@simulated
-async def test_offsets_that_could_not_be_stored_are_stored_later(cluster):
-    orders = cluster(queues=1, messages=3)
-    core = consumer(orders, Listener())
-    core._member._offsets.__class__ = FailingOffsets
-    await core.start()
-    await asyncio.sleep(30)
-    assert committed(orders) == {0: 3}
-    assert core.stats.task_errors == 3
     await core.stop()
 
 

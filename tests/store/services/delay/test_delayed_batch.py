@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyrocket import Message, SinkBatch, Store
+from pyrocket import Message, Store
 from pyrocket.base.config import parse_duration
 from pyrocket.errors import MessageError
 from support.delayed import DAY, NOW, SCHEDULE, TIMER, delayed_batch, own, parked, tags_codes
@@ -145,37 +145,6 @@ def test_delayed_rows_keep_the_queue_selected_by_their_sharding_key(store):
     assert [m.body for m in waiting] == numbered(20)
     for stored in waiting:
         assert stored.properties["REAL_QID"] == str(home[stored.properties["__SHARDINGKEY"]])
-
-
-def test_delayed_rows_of_several_topics_share_a_queue(store):
-    rows = delayed_batch(numbered(4), delayLevel=[1, 1, 1, 1])
-    store.append_batch(rows.append_column("topic", pa.array(["a", "b", "a", "b"])))
-    waiting = parked(store, SCHEDULE)
-    assert {m.body: m.properties["REAL_TOPIC"] for m in waiting} == dict(
-        zip(numbered(4), "abab", strict=True)
-    )
-    for topic in ("a", "b"):
-        mine = [m.body for m in waiting if m.properties["REAL_TOPIC"] == topic]
-        assert mine == sorted(mine)
-
-
-def test_the_delay_of_staged_rows_starts_at_their_publication(open_store, clock):
-    store = open_store()
-    mine = SinkBatch(identity="q", target="t", batch=0)
-    columns = {"delayLevel": [None, 2, None, None], "delay": [None, None, "10m", "2m"]}
-    rows = delayed_batch(numbered(4), **columns)
-    with open_store(read_only=True).sink.stage(mine, partition=0, attempt=0) as stager:
-        stager.append(rows, topic="t")
-        staged = stager.finish()
-    assert set(store.topics.all()) == set()
-    clock.now += 60_000
-    store.sink.publish(mine, [staged])
-    assert bodies(store)[0] == numbered(1)
-    (leveled,) = parked(store, SCHEDULE, 1)
-    assert own(leveled) == {"DELAY": "2", "REAL_TOPIC": "t", "REAL_QID": "0"}
-    assert tags_codes(store, SCHEDULE, 1) == [clock.now + 5000]
-    dues = [int(own(stored)["TIMER_OUT_MS"]) for stored in parked(store, TIMER)]
-    assert dues == [NOW + 600_000, NOW + 120_000]
 
 
 def test_a_row_due_too_far_ahead_fails_the_batch_with_its_row_number(store, clock):

@@ -29,21 +29,6 @@ def test_a_message_with_a_level_is_pending_in_the_queue_of_the_level(store, cloc
     assert (result.queue_offset, result.physical_offset) == (0, stored.physical_offset)
 
 
-def test_a_message_with_a_due_time_is_pending_in_the_timer_topic(store, clock):
-    due = clock.now + DAY + 1
-    result = store.append(message(b"then", queue_id=3, tags="T", deliver_at_ms=due))
-    (stored,) = parked(store, TIMER)
-    assert own(stored) == {
-        "TAGS": "T",
-        "TIMER_DELIVER_MS": str(due),
-        "TIMER_OUT_MS": str(due),
-        "REAL_TOPIC": "t",
-        "REAL_QID": "3",
-    }
-    assert (result.topic, result.queue_id, result.queue_offset) == ("t", 3, 0)
-    assert bodies(store) == {0: [], 1: [], 2: [], 3: []}
-
-
 @pytest.mark.parametrize("ago", [0, 1, DAY, 2**50])
 def test_a_message_with_a_past_due_time_is_delivered_immediately(store, clock, ago):
     due = clock.now - ago

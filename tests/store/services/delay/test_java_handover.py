@@ -1,14 +1,12 @@
 """After a clean shutdown, RocketMQ 5's files contain exactly the pending timers."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import stat
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,12 +14,8 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.formats import java_timers
 from pyrocket.formats.java_timers import (
-    UNIT,
     TimerCheck,
-    chain,
     encode_timer_check,
-    positions,
-    units_per_file,
 )
 from support.dying import DeathError, DyingAt
 from support.inner import inner
@@ -293,20 +287,6 @@ def test_listing_pending_messages_of_a_broker_store_writes_nothing(path, clock):
     (path / "config" / "timercheck").write_bytes(encode_timer_check(check))
     with Store.open(path, read_only=True, config=SMALL, clock=clock) as store:
         assert [one.due_ms - clock.now for one in store.timers.pending()] == [5000, HOUR]
-
-
-def test_units_of_a_second_are_chained_across_files():
-    units = np.zeros(40, UNIT)
-    units["delay"] = np.arange(40) % 4 * 1000
-    lie = positions(40, FILE_BYTES)
-    assert units_per_file(FILE_BYTES) == 10
-    assert [int(at) for at in lie[8:12]] == [416, 468, FILE_BYTES, FILE_BYTES + 52]
-    chain(units, lie)
-    for slot in range(4):
-        rows = range(slot, 40, 4)
-        assert units["previous"][slot] == -1
-        for before, row in itertools.pairwise(rows):
-            assert units["previous"][row] == lie[before]
 
 
 def test_blank_units_have_the_bytes_that_rocketmq_writes():

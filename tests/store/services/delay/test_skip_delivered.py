@@ -6,11 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyrocket import Store
-from pyrocket.disk.shared_state import PUBLISHED
 from pyrocket.formats.properties import encode_properties
 from pyrocket.formats.record_copy import Changes, copy_records
 from pyrocket.formats.system_topics import SCHEDULE_TOPIC
-from pyrocket.services.delay.skip_delivered import delivered_since
 from support.delivering import Driver, bodies_of, delay, level_batch
 from support.inner import inner
 from support.stores import SMALL, reboot
@@ -46,21 +44,6 @@ def park_again(store, level=1, **properties):
     batch = copy_records(piece.records, np.array([0]), SCHEDULE_TOPIC, queue, changes)
     with inner(store).writer.exclusive():
         inner(store).writer.append([replace(batch, delays=np.array([1000]))])
-
-
-def test_no_message_is_delivered_twice_or_lost(store, clock):
-    bodies = [b"%d" % number for number in range(30)]
-    delay(store, 1, *bodies)
-    delay(store, 2, b"later")
-    clock.now += 1000
-    assert Driver(store).all() == 30
-    again = lose_power(store)
-    driver = Driver(again)
-    assert (driver.cursor(1), driver.cursor(2)) == (30, 0)
-    clock.now += 4000
-    assert driver.all() == 1
-    assert bodies_of(again) == [*bodies, b"later"]
-    again.close()
 
 
 def test_the_delivered_part_of_an_append_is_not_delivered_again(store, clock):
@@ -128,19 +111,6 @@ def test_messages_without_id_are_recognized_by_content(store, clock):
     again = lose_power(store)
     assert Driver(again).cursor(1) == 2
     again.close()
-
-
-def test_a_message_after_the_delivered_copy_in_the_log_is_treated_as_not_delivered(store, clock):
-    delay(store, 1, b"1")
-    clock.now += 1000
-    Driver(store).all()
-    park_again(store)
-    log, page = inner(store).writer.files.log, inner(store).writer.page
-    found = delivered_since(log, log.first_offset(), page[PUBLISHED])
-    pieces = inner(store).reader.records(SCHEDULE_TOPIC, 0, 0, 2)
-    assert [at for piece in pieces for at in found.find(piece.records).tolist()] == [0, -1]
-    assert len(found) == 1
-    store.close()
 
 
 def test_a_clean_shutdown_saves_the_exact_cursors(store, clock, monkeypatch):

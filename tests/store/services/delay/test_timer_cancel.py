@@ -23,7 +23,7 @@ def test_a_cancelled_timer_is_not_delivered(timing, clock):
     assert not timing.timers.cancel("t", kept.msg_id), "it has been delivered"
 
 
-@pytest.mark.parametrize("after", [1, 999, 1000, 1001, 2000, HOUR, 3 * DAY])
+@pytest.mark.parametrize("after", [1, 1000, 1001, 3 * DAY])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_timers_with_any_due_time_can_be_cancelled(timing, clock, after, indexed):
     clock.now -= clock.now % HOUR

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import NEVER
 from pyrocket.formats.timer_entry import ENTRY_BYTES, TIMER_ENTRY, seal, slot_start
-from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex, are_after, sorted_unique
+from pyrocket.services.delay.timer_index import HOUR_MS, TimerIndex, are_after
 
 
 def made(dues, first=0):
@@ -41,18 +41,6 @@ def test_all_due_times_of_a_second_belong_to_one_file(due):
     hour = (due - 1) // HOUR_MS
     assert slot_start(due) // HOUR_MS == hour
     assert (slot_start(due) + 999) // HOUR_MS == hour
-
-
-def test_entries_added_twice_are_read_once(index):
-    entries = made([5, 3, 3])
-    index.add(entries)
-    index.add(entries)
-    found = sorted_unique(index.chosen(0, lambda part: part["due"] > 0))
-    assert [(int(one["due"]), int(one["queue_offset"])) for one in found] == [
-        (3, 1),
-        (3, 2),
-        (5, 0),
-    ]
 
 
 def test_a_torn_end_is_overwritten(index, tmp_path):

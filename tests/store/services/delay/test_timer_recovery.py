@@ -1,7 +1,6 @@
 """After a power failure or in a copy, each timer is delivered once, whatever state was saved."""
 
 import random
-import shutil
 
 import pytest
 from pyrocket import Store
@@ -106,36 +105,6 @@ def test_late_timers_that_were_delivered_are_not_delivered_again(timing, path, c
         clock.now += DAY
         again.run()
         assert again.bodies() == [b"0", b"b"]
-
-
-def test_missing_index_is_rebuilt_from_the_queue(timing, path, clock):
-    numbered(timing, [1000, 2 * DAY, 5000, HOUR])
-    clock.now += 5000
-    timing.run()
-    timing.close()
-    shutil.rmtree(path / "pyrocket" / "timers")
-    reboot(path)
-    with Timing(path, clock) as again:
-        again.run()
-        assert again.bodies() == [b"0", b"2"]
-        clock.now += 2 * DAY
-        again.run()
-        assert again.bodies() == [b"0", b"2", b"3", b"1"]
-
-
-def test_copied_store_continues_delivery(timing, path, clock, tmp_path):
-    numbered(timing, [1000, HOUR, 2000])
-    clock.now += 1000
-    timing.run()
-    timing.store.snapshot(tmp_path / "copy")
-    timing.close()
-    with Store.open(tmp_path / "copy", read_only=True, clock=clock) as copy:
-        assert [one.due_ms - clock.now for one in copy.timers.pending()] == [1000, HOUR - 1000]
-    with Timing(tmp_path / "copy", clock) as copy:
-        copy.run()
-        clock.now += HOUR
-        copy.run()
-        assert copy.bodies() == [b"0", b"2", b"1"]
 
 
 def test_entries_after_saved_queue_offset_are_erased(timing, path, clock):

@@ -8,8 +8,7 @@ from pyrocket import Store
 from pyrocket.disk import io
 from pyrocket.disk.shared_state import NEVER, NEXT_DUE, PUBLISHED
 from pyrocket.errors import StoreFailedError
-from pyrocket.formats.record_decode import decode_record
-from pyrocket.formats.system_topics import SCHEDULE_TOPIC, SINK_TOPIC, TIMER_TOPIC
+from pyrocket.formats.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from support.inner import inner
 from support.sinks import numbered, publish, stage, stage_tasks
 from support.stores import SMALL, before_publishing, bodies, log_files, reboot, words
@@ -78,19 +77,6 @@ def test_head_is_written_last_between_two_fsyncs_then_published(
 
 def is_head(what):
     return isinstance(what, bytes) and len(what) == 8 and what[4:] == MAGIC
-
-
-def test_first_record_identifies_the_batch(store):
-    before = store.position().published
-    publish(store, 7, ROWS)
-    log = b"".join(file.read_bytes() for file in log_files(store.path))
-    first = decode_record(log[before - int(log_files(store.path)[0].name) :][:1000])
-    assert first.topic == SINK_TOPIC
-    assert f'"start": "{before:020d}", "end": "{store.position().published:020d}"' in (
-        first.body.decode()
-    )
-    assert '"batch": 7' in first.body.decode()
-    assert '"rows": 40' in first.body.decode()
 
 
 def test_a_failed_fsync_publishes_nothing_and_stops_the_store(path, store, monkeypatch):

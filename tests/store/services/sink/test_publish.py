@@ -52,18 +52,6 @@ def test_rows_of_a_queue_keep_the_order_of_tasks_and_batches(store):
     assert bodies(store) == {0: [], 1: expected}
 
 
-def test_topics_named_in_the_topic_column_are_created_on_publication(path, store):
-    one = numbered(0, target="")
-    names = ["new", "t", "newer", "new"]
-    with Store.open(path, read_only=True, config=StoreConfig(default_queues=3)) as reader:
-        staged = stage(reader, one, ROWS[:4], topics=names)
-        assert "new" not in store.topics.all()
-    store.sink.publish(one, [staged])
-    assert store.topics.get("new").write_queues == 3
-    assert all_bodies(store, "new") == [ROWS[0], ROWS[3]]
-    assert all_bodies(store, "newer") == [ROWS[2]]
-
-
 def test_a_task_fails_if_its_topic_is_missing_and_may_not_be_created(path):
     with (
         Store.open(path, read_only=True, config=StoreConfig(auto_create_topics=False)) as reader,

@@ -112,18 +112,6 @@ def is_broken(file, staged):
     return False
 
 
-def test_a_truncated_file_is_rejected(path, store, reader):
-    one = numbered(0)
-    staged = stage(reader, one, ROWS)
-    file = path / "pyrocket" / "staging" / staged.name
-    good = file.read_bytes()
-    for length in (0, 1, len(good) // 2, len(good) - 1):
-        file.write_bytes(good[:length])
-        with pytest.raises(SinkError, match="was changed or has lost bytes"):
-            store.sink.publish(one, [staged])
-    assert all_bodies(store) == []
-
-
 def test_a_record_too_long_for_a_log_file_is_rejected_before_anything_is_written(store, reader):
     one = numbered(0)
     staged = stage(reader, one, [b"x", b"y" * 4090])

@@ -174,22 +174,6 @@ def test_gap_can_be_accepted_once(store, caplog, rows):
     assert all_bodies(store) == sorted([b"first", *rows, b"next"])
 
 
-def test_an_older_copy_of_the_store_is_detected_by_its_gap(path, store, clock, tmp_path):
-    """The copy is a `cp -a` of the open store, a snapshot, or a copy of the closed store."""
-    strictly(store, 0, ROWS)
-    strictly(store, 1, [])
-    shutil.copytree(path, tmp_path / "running")
-    store.snapshot(tmp_path / "snapshot")
-    store.close()
-    shutil.copytree(path, tmp_path / "closed")
-    with Store.open(path, config=SMALL, clock=clock) as store:
-        strictly(store, 2, ROWS)
-    for name in ("running", "snapshot", "closed"):
-        with Store.open(tmp_path / name, config=SMALL, clock=clock) as copy:
-            assert "batch 2 is missing" in refused(copy, 3).message
-            assert strictly(copy, 2, ROWS).rows == 40, "no earlier batch is missing"
-
-
 def test_older_copy_opened_after_reboot_is_detected(path, store, clock, tmp_path):
     """A copy of an open store looks as if the machine had crashed, but no crash has happened."""
     strictly(store, 0, ROWS)

@@ -101,19 +101,6 @@ def test_a_failed_listener_is_asked_again(one, listener, clock):
     assert rounds(one, clock, 3) == [1, 1, 1]
 
 
-def test_a_message_older_than_72_hours_is_discarded_without_a_check(store, one, listener, clock):
-    one.send(message())
-    one.close()
-    clock.now += 72 * HOUR + 1
-    with producer(store, "pg", listener) as late:
-        assert late.check_now() == 0
-    (gone,) = discarded(store)
-    assert gone.properties["TRANSACTION_CHECK_TIMES"] == "1", (
-        "RocketMQ counts the check before it compares the age"
-    )
-    assert store.transactions.pending() == []
-
-
 def test_a_message_exactly_72_hours_old_is_checked(store, one, listener, clock):
     one.send(message())
     one.close()

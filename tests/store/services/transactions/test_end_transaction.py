@@ -11,7 +11,6 @@ from support.halves import (
     SECOND,
     UNKNOWN,
     Held,
-    Listener,
     halves,
     ops,
     producer,
@@ -114,19 +113,6 @@ def test_after_the_immunity_time_only_a_check_can_end_a_transaction(
     assert refused(store, place(results[1])) == "TRANSACTION_TOO_LATE"
     store.transactions.end(place(results[1]), COMMIT, from_check=True)
     assert bodies(store)[0] == [b"0", b"1"]
-
-
-def test_the_send_result_has_the_error_of_a_failed_decision(store, clock):
-    def slow(message, arg):
-        clock.now += MINUTE
-        return COMMIT
-
-    with producer(store, listener=Listener(slow, COMMIT)) as one:
-        result = one.send(message(), immunity_s=10)
-        assert (result.state, result.error.code) == (COMMIT, "TRANSACTION_TOO_LATE")
-        clock.now += MINUTE
-        one.check_now()
-    assert bodies(store)[0] == [b"x"]
 
 
 def test_commit_to_deleted_topic_is_rejected_until_topic_exists_again(store, sent):
