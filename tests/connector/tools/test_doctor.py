@@ -24,7 +24,6 @@ from pyspark_pyrocket.tools.java import JavaNotFoundError
 from pyspark_pyrocket.tools.python_link import python_for_spark
 from support.json_manual import Checker
 from support.machines import executable
-from support.shares import share
 
 
 @pytest.fixture
@@ -33,53 +32,37 @@ def installed(tmp_path, monkeypatch):
 
     def install(name, text):
         (tmp_path / f"{name}.py").write_text(text)
-        paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
-        monkeypatch.setenv("PYTHONPATH", paths)
 
+    paths = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    monkeypatch.setenv("PYTHONPATH", paths)
     return install
 
 
-def test_the_source_is_found_as_spark_finds_it():
-    found = check_discovery(sys.executable)[-1]
-    assert found.verdict is Verdict.OK, found
-
-
-@pytest.mark.parametrize(
-    "text", share(["raise RuntimeError('boom')", "import not_there", "DefaultSource = 'a text'"], 1)
-)
-def test_a_package_that_hides_all_sources_is_reported(installed, text):
-    installed("pyspark_bad", text)
-    *others, ours = check_discovery(sys.executable)
-    (culprit,) = [check for check in others if check.verdict is Verdict.FAIL]
-    assert "pyspark_bad" in culprit.name
-    assert "uninstall pyspark_bad" in culprit.remedy
+def test_packages_that_hide_all_sources_are_reported(installed):
+    installed("pyspark_bad", "raise RuntimeError('boom')")
+    installed("pyspark_ends", "import os; os._exit(3)")
+    installed("pyspark_text", "DefaultSource = 'a text'")
+    *culprits, ours = check_discovery(sys.executable)
+    names = ["pyspark_bad", "pyspark_ends", "pyspark_text"]
+    for name, check in zip(names, culprits, strict=True):
+        assert check.verdict is Verdict.FAIL
+        assert name in check.name
+        assert f"uninstall {name}" in check.remedy
     assert ours.verdict is Verdict.FAIL
-    assert "hidden by pyspark_bad" in ours.found
+    assert f"hidden by {', '.join(names)}" in ours.found
     assert "register" in ours.remedy
 
 
-def test_a_package_that_exits_the_process_is_reported(installed):
-    installed("pyspark_bad", "import os; os._exit(3)")
-    assert "pyspark_bad" in check_discovery(sys.executable)[-1].found
-
-
-def test_a_class_that_is_not_a_source_is_only_a_warning(installed):
-    installed("pyspark_odd", "print('noise')\nclass DefaultSource: pass")
-    *others, ours = check_discovery(sys.executable)
-    assert [check.verdict for check in others] == [Verdict.WARN]
-    assert ours.verdict is Verdict.OK
-
-
-def test_a_second_source_of_the_same_name_is_reported(installed):
-    installed("pyspark_twin", "from pyspark_pyrocket import DefaultSource")
-    *others, ours = check_discovery(sys.executable)
-    assert "also offers" in others[0].found
-    assert ours.verdict is Verdict.OK
-
-
-def test_a_package_without_a_source_is_not_reported(installed):
+def test_the_source_is_found_as_spark_finds_it_beside_other_packages(installed):
     installed("pyspark_helpers", "")
-    assert len(check_discovery(sys.executable)) == 1
+    installed("pyspark_odd", "print('noise')\nclass DefaultSource: pass")
+    installed("pyspark_twin", "from pyspark_pyrocket import DefaultSource")
+    odd, twin, ours = check_discovery(sys.executable)
+    assert odd.verdict is Verdict.WARN
+    assert "pyspark_odd" in odd.name
+    assert twin.verdict is Verdict.WARN
+    assert "also offers" in twin.found
+    assert ours.verdict is Verdict.OK, ours
 
 
 def test_a_package_missing_in_the_workers_python_is_reported(monkeypatch):
