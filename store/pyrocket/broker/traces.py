@@ -16,22 +16,9 @@ from pyrocket.broker.pop.values import Delivery, Stored
 from pyrocket.broker.sends import Sends, Sent
 from pyrocket.broker.trace_queue import MAX_PENDING, TraceMessage, TraceQueue
 from pyrocket.engine.message_encoder import Origin, UniqueIds
+from pyrocket.formats import trace
 from pyrocket.formats.receipt import delivery_id
 from pyrocket.formats.record import Host, host_text
-from pyrocket.formats.trace import (
-    COMMIT_OR_ROLLBACK,
-    CONSUMED,
-    CONSUMPTION_FAILED,
-    DEFAULT_REGION,
-    DELAYED,
-    HALF,
-    NORMAL,
-    EndTransaction,
-    Pub,
-    SubAfter,
-    SubBefore,
-    Trace,
-)
 from pyrocket.store import Store, consumption_of
 from pyrocket.values.message import Message, SendResult, SendStatus
 from pyrocket.values.transactions import LocalTransactionState
@@ -59,14 +46,14 @@ class Traces:
     ) -> None:
         """Trace messages when they are stored. The group is the topic, as in RocketMQ's proxy."""
 
-        def trace(done: "Future[list[SendResult]]") -> None:
+        def add(done: "Future[list[SendResult]]") -> None:
             if done.exception() is None:
                 cost_ms = self._store.now() - began_ms
                 for sent, outcome in zip(messages, done.result(), strict=True):
                     record = _pub(sent, outcome, self._store.lookup.host, began_ms, cost_ms)
                     self._put(sent.message.topic, sent.origin.born_host, [record])
 
-        stored.add_done_callback(trace)
+        stored.add_done_callback(add)
 
     def delivered(self, host: Host, group: str, topic: str, found: Iterable[Delivery]) -> None:
         now = self._store.now()
@@ -87,10 +74,12 @@ class Traces:
         receipts: Message ids and valid handles.
         success: True for an ack, False if the message is delivered again or is a dead letter.
         """
-        now, code = self._store.now(), CONSUMED if success else CONSUMPTION_FAILED
+        now, code = self._store.now(), trace.CONSUMED if success else trace.CONSUMPTION_FAILED
         # The consumption time is unknown, and 0 here; the SubBefore has the time of the delivery.
         records = [
-            SubAfter(_request(group, topic, handle), message_id, 0, success, None, code, now, group)
+            trace.SubAfter(
+                _request(group, topic, handle), message_id, 0, success, None, code, now, group
+            )
             for message_id, handle in receipts
         ]
         stored.add_done_callback(
@@ -107,16 +96,16 @@ class Traces:
         from_check: bool,
     ) -> None:
         """Trace the end of a transaction. Its id is the message id."""
-        record = EndTransaction(
+        record = trace.EndTransaction(
             timestamp=self._store.now(),
-            region=DEFAULT_REGION,
+            region=trace.DEFAULT_REGION,
             group=topic,
             topic=topic,
             message_id=transaction_id,
             tags=None,
             keys=None,
             store_host=host_text(*self._store.lookup.host),
-            message_type=COMMIT_OR_ROLLBACK,
+            message_type=trace.COMMIT_OR_ROLLBACK,
             transaction_id=transaction_id,
             state=state.value,
             from_check=from_check,
@@ -137,7 +126,7 @@ class Traces:
         self._closed.set()
         self._thread.join()
 
-    def _put(self, topic: str, host: Host, records: Iterable[Trace]) -> None:
+    def _put(self, topic: str, host: Host, records: Iterable[trace.Trace]) -> None:
         for record in records:
             self._queue.put(topic, record, host)
 
@@ -163,12 +152,12 @@ class Traces:
         return Sent(Message(topic=self._topic, body=message.body, keys=message.keys), origin)
 
 
-def _pub(sent: Sent, outcome: SendResult, host: Host, began_ms: int, cost_ms: int) -> Pub:
+def _pub(sent: Sent, outcome: SendResult, host: Host, began_ms: int, cost_ms: int) -> trace.Pub:
     message = sent.message
-    delayed = NORMAL if message.deliver_at_ms is None else DELAYED
-    return Pub(
+    delayed = trace.NORMAL if message.deliver_at_ms is None else trace.DELAYED
+    return trace.Pub(
         timestamp=began_ms,
-        region=DEFAULT_REGION,
+        region=trace.DEFAULT_REGION,
         group=message.topic,
         topic=message.topic,
         message_id=sent.origin.unique_id,
@@ -177,17 +166,17 @@ def _pub(sent: Sent, outcome: SendResult, host: Host, began_ms: int, cost_ms: in
         store_host=host_text(*host),
         body_length=len(message.body),
         cost_ms=cost_ms,
-        message_type=HALF if sent.is_half else delayed,
+        message_type=trace.HALF if sent.is_half else delayed,
         offset_message_id=outcome.offset_msg_id,
         success=outcome.status is SendStatus.SEND_OK,
     )
 
 
-def _sub_before(delivery: Delivery, group: str, topic: str, now_ms: int) -> SubBefore:
+def _sub_before(delivery: Delivery, group: str, topic: str, now_ms: int) -> trace.SubBefore:
     message = delivery.message
-    return SubBefore(
+    return trace.SubBefore(
         timestamp=now_ms,
-        region=DEFAULT_REGION,
+        region=trace.DEFAULT_REGION,
         group=group,
         request_id=_request(group, topic, delivery.handle),
         message_id=message.msg_id,

@@ -23,21 +23,7 @@ from pyrocket.client.outgoing import outgoing
 from pyrocket.client.results import ConsumeResult
 from pyrocket.engine.message_encoder import UniqueIds
 from pyrocket.errors import TopicNotFoundError
-from pyrocket.formats.trace import (
-    COMMIT_OR_ROLLBACK,
-    CONSUMED,
-    CONSUMPTION_FAILED,
-    DEFAULT_REGION,
-    DELAYED,
-    EXCEPTION_RAISED,
-    HALF,
-    NORMAL,
-    NOTHING_RETURNED,
-    EndTransaction,
-    Pub,
-    SubAfter,
-    SubBefore,
-)
+from pyrocket.formats import trace
 from pyrocket.values.message import Message, OutgoingMessage, SendResult, SendStatus, StoredMessage
 from pyrocket.values.transactions import LocalTransactionState, Undecided
 
@@ -81,7 +67,7 @@ class Tracer:
         for index, message in enumerate(messages):
             result = results[index] if results else None
             is_delayed = message.message.deliver_at_ms is not None or message.message.delay_level
-            kind = DELAYED if is_delayed else NORMAL
+            kind = trace.DELAYED if is_delayed else trace.NORMAL
             offset_id = result.offset_msg_id if result else ""
             is_stored = result is not None and result.status is SendStatus.SEND_OK
             self._add_pub(message, began_ms, cost_ms, kind, offset_id, is_stored)
@@ -89,23 +75,23 @@ class Tracer:
     def half_sent(self, one: OutgoingMessage, began_ms: int, undecided: Undecided | None) -> None:
         """Trace the send of a half message; without `undecided` it has failed."""
         is_stored = undecided is not None and undecided.status is SendStatus.SEND_OK
-        self._add_pub(one, began_ms, system_clock() - began_ms, HALF, "", is_stored)
+        self._add_pub(one, began_ms, system_clock() - began_ms, trace.HALF, "", is_stored)
 
     def ended(self, undecided: Undecided, state: LocalTransactionState, from_check: bool) -> None:
         """Trace the end of a transaction."""
         message, number = undecided.message, undecided.half.transaction_id
         self._queue.put(
             message.topic,
-            EndTransaction(
+            trace.EndTransaction(
                 timestamp=system_clock(),
-                region=DEFAULT_REGION,
+                region=trace.DEFAULT_REGION,
                 group=self._group,
                 topic=message.topic,
                 message_id=number,
                 tags=message.tags,
                 keys=" ".join(message.keys) or None,
                 store_host=undecided.broker,
-                message_type=COMMIT_OR_ROLLBACK,
+                message_type=trace.COMMIT_OR_ROLLBACK,
                 transaction_id=number,
                 state=state.value,
                 from_check=from_check,
@@ -119,7 +105,9 @@ class Tracer:
             keys, times = " ".join(message.keys) or None, message.reconsume_times
             self._queue.put(
                 message.topic,
-                SubBefore(now, DEFAULT_REGION, self._group, request, message.msg_id, times, keys),
+                trace.SubBefore(
+                    now, trace.DEFAULT_REGION, self._group, request, message.msg_id, times, keys
+                ),
             )
         return request
 
@@ -133,10 +121,10 @@ class Tracer:
         code = _code_of(result)
         for index, message in enumerate(messages):
             is_done = index < done
-            returned, keys = CONSUMED if is_done else code, " ".join(message.keys) or None
+            returned, keys = trace.CONSUMED if is_done else code, " ".join(message.keys) or None
             self._queue.put(
                 message.topic,
-                SubAfter(
+                trace.SubAfter(
                     request, message.msg_id, cost_ms, is_done, keys, returned, now, self._group
                 ),
             )
@@ -154,9 +142,9 @@ class Tracer:
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
         self._queue.put(
             message.topic,
-            Pub(
+            trace.Pub(
                 timestamp=began_ms,
-                region=DEFAULT_REGION,
+                region=trace.DEFAULT_REGION,
                 group=self._group,
                 topic=message.topic,
                 message_id=one.unique_id,
@@ -183,17 +171,17 @@ class Tracer:
 
     async def _send_all(self) -> None:
         """Send the records that were added so far."""
-        for trace in self._queue.take():
-            message = Message(topic=self._topic, body=trace.body, keys=trace.keys)
+        for sent in self._queue.take():
+            message = Message(topic=self._topic, body=sent.body, keys=sent.keys)
             try:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
-                self._queue.drop(trace.records)
+                self._queue.drop(sent.records)
 
 
 def _code_of(result: object) -> int:
     """Return the number of RocketMQ's `ConsumeReturnType` for messages that were not consumed."""
     if isinstance(result, BaseException):
-        return EXCEPTION_RAISED
-    return NOTHING_RETURNED if result is None else CONSUMPTION_FAILED
+        return trace.EXCEPTION_RAISED
+    return trace.NOTHING_RETURNED if result is None else trace.CONSUMPTION_FAILED

@@ -13,24 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyrocket.filters import sql_tree as tree
 from pyrocket.filters.sql_numbers import Keys, column_keys, compare_numbers, number_key
-from pyrocket.filters.sql_tree import (
-    And,
-    Cast,
-    Compare,
-    Equal,
-    In,
-    Node,
-    Not,
-    Nothing,
-    Number,
-    Or,
-    Property,
-    Search,
-    Text,
-    Truth,
-    ValueKind,
-)
 from pyrocket.formats.arrow_buffers import Bools
 
 _FALSE, _TRUE, _UNKNOWN, _WRONG = range(4)
@@ -49,10 +33,10 @@ class _Operand:
 
     null: Bools
     wrong: Bools
-    value: pa.StringArray | Number | Bools | None
+    value: pa.StringArray | tree.Number | Bools | None
 
 
-def matching(condition: Node, column: Callable[[str], pa.StringArray], count: int) -> Bools:
+def matching(condition: tree.Node, column: Callable[[str], pa.StringArray], count: int) -> Bools:
     """Return a mask of the `count` rows for which the condition is true.
 
     `column` returns the column of a property.
@@ -66,7 +50,7 @@ class _Rows:
     def __init__(self, column: Callable[[str], pa.StringArray], count: int) -> None:
         self._find, self._count = column, count
         self._columns: dict[str, pa.StringArray] = {}
-        self._numbers: list[tuple[pa.StringArray, ValueKind, tuple[Keys, Bools]]] = []
+        self._numbers: list[tuple[pa.StringArray, tree.ValueKind, tuple[Keys, Bools]]] = []
 
     def _column(self, name: str) -> pa.StringArray:
         if name not in self._columns:
@@ -76,42 +60,42 @@ class _Rows:
     def _fill(self, code: int) -> Codes:
         return np.full(self._count, code, np.int8)
 
-    def codes(self, node: Node) -> Codes:
+    def codes(self, node: tree.Node) -> Codes:
         """Return the codes of a condition."""
         match node:
-            case Truth(value):
+            case tree.Truth(value):
                 return self._fill(_UNKNOWN if value is None else int(value))
-            case Compare(order, left, right):
+            case tree.Compare(order, left, right):
                 return self._compared(order, left, right)
-            case Equal(left, right):
+            case tree.Equal(left, right):
                 return self._equal(self._operand(left), self._operand(right))
-            case Not(of):
+            case tree.Not(of):
                 return _NOT[self.codes(of)]
-            case And(parts):
+            case tree.And(parts):
                 return self._joined(parts, _AND)
-            case Or(parts):
+            case tree.Or(parts):
                 return self._joined(parts, _OR)
         return self._text_test(node)
 
-    def _text_test(self, node: Node) -> Codes:
+    def _text_test(self, node: tree.Node) -> Codes:
         match node:
-            case Cast(of):
+            case tree.Cast(of):
                 return np.where(_nulls(self._column(of.name)), _UNKNOWN, _FALSE).astype(np.int8)
-            case In(of, texts, negated):
+            case tree.In(of, texts, negated):
                 column = self._column(of.name)
                 hits = _bools(pc.is_in(column, pa.array(sorted(texts), pa.string())))
                 return np.where(_nulls(column), _UNKNOWN, hits != negated).astype(np.int8)
-            case Search():
+            case tree.Search():
                 return self._searched(node)
         raise AssertionError(node)
 
-    def _joined(self, parts: tuple[Node, ...], table: npt.NDArray[np.int8]) -> Codes:
+    def _joined(self, parts: tuple[tree.Node, ...], table: npt.NDArray[np.int8]) -> Codes:
         codes = self.codes(parts[0])
         for part in parts[1:]:
             codes = table[codes, self.codes(part)]
         return codes
 
-    def _searched(self, node: Search) -> Codes:
+    def _searched(self, node: tree.Search) -> Codes:
         if not node.text:
             return self._fill(_FALSE)
         operand = self._operand(node.left)
@@ -120,23 +104,23 @@ class _Rows:
         hits = _bools(_SEARCHES[node.how](operand.value, node.text))
         return ((hits != node.negated) & ~operand.null).astype(np.int8)
 
-    def _operand(self, node: Node) -> _Operand:
+    def _operand(self, node: tree.Node) -> _Operand:
         none = np.zeros(self._count, bool)
         match node:
-            case Property(name):
+            case tree.Property(name):
                 column = self._column(name)
                 return _Operand(_nulls(column), none, column)
-            case Text(value):
+            case tree.Text(value):
                 return _Operand(none, none, pa.repeat(pa.scalar(value, pa.string()), self._count))
-            case Number():
+            case tree.Number():
                 return _Operand(none, none, node)
-            case Nothing(of):
+            case tree.Nothing(of):
                 wrong = none if of is None else self.codes(of) == _WRONG
                 return _Operand(~none, wrong, None)
         codes = self.codes(node)
         return _Operand(codes == _UNKNOWN, codes == _WRONG, codes == _TRUE)
 
-    def _compared(self, order: str, left_node: Node, right_node: Node) -> Codes:
+    def _compared(self, order: str, left_node: tree.Node, right_node: tree.Node) -> Codes:
         left, right = self._operand(left_node), self._operand(right_node)
         greater, same, bad = self._signs(left, right)
         holds = same & (order in ("<=", ">="))
@@ -166,7 +150,9 @@ class _Rows:
         _, same, bad = self._signs(left, right)
         return np.where(bad, _WRONG, same).astype(np.int8)
 
-    def _equal_truths(self, a: pa.StringArray | Number | Bools, b: Number | Bools) -> Codes:
+    def _equal_truths(
+        self, a: pa.StringArray | tree.Number | Bools, b: tree.Number | Bools
+    ) -> Codes:
         if isinstance(a, pa.StringArray):
             return (_bools(pc.equal(pc.ascii_lower(a), "true")) == b).astype(np.int8)
         if isinstance(b, pa.StringArray):
@@ -181,19 +167,21 @@ class _Rows:
         none = np.zeros(self._count, bool)
         if a is None or b is None:
             return none, none, none
-        if isinstance(a, Number) and isinstance(b, Number):
+        if isinstance(a, tree.Number) and isinstance(b, tree.Number):
             sign = compare_numbers(a, b)
             return none | (sign > 0), none | (sign == 0), none
-        kind: ValueKind = "double"
-        if isinstance(a, Number):
+        kind: tree.ValueKind = "double"
+        if isinstance(a, tree.Number):
             kind = a.kind
-        elif isinstance(b, Number):
+        elif isinstance(b, tree.Number):
             kind = b.kind
         (left_keys, left_good), (right_keys, right_good) = self._keys(a, kind), self._keys(b, kind)
         return left_keys > right_keys, left_keys == right_keys, ~(left_good & right_good)
 
-    def _keys(self, value: pa.StringArray | Number, kind: ValueKind) -> tuple[Keys, Bools]:
-        if isinstance(value, Number):
+    def _keys(
+        self, value: pa.StringArray | tree.Number, kind: tree.ValueKind
+    ) -> tuple[Keys, Bools]:
+        if isinstance(value, tree.Number):
             return np.full(self._count, number_key(value, kind)), np.ones(self._count, bool)
         for texts, read_as, numbers in self._numbers:
             if texts is value and read_as == kind:

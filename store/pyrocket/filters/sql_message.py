@@ -7,40 +7,24 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from pyrocket.filters import sql_tree as tree
 from pyrocket.filters.sql_numbers import compare_numbers, read_number
-from pyrocket.filters.sql_tree import (
-    And,
-    Cast,
-    Compare,
-    Equal,
-    In,
-    Node,
-    Not,
-    Nothing,
-    Number,
-    Or,
-    Property,
-    Search,
-    Text,
-    Truth,
-    ValueKind,
-)
 
 Properties: TypeAlias = Mapping[str, str]
 _Verdict: TypeAlias = Literal["T", "F", "N", "E"]
-_Value: TypeAlias = bool | str | Number | None
+_Value: TypeAlias = bool | str | tree.Number | None
 
 
 class _WrongError(Exception):
     """RocketMQ's evaluation would throw an exception."""
 
 
-def matches(condition: Node, properties: Properties) -> bool:
+def matches(condition: tree.Node, properties: Properties) -> bool:
     """Whether the condition is true, that is, not false, unknown or wrong."""
     return verdict(condition, properties) == "T"
 
 
-def verdict(condition: Node, properties: Properties) -> _Verdict:
+def verdict(condition: tree.Node, properties: Properties) -> _Verdict:
     """Return whether the condition is true, false, unknown (N for null) or wrong (E)."""
     try:
         value = _value(condition, properties)
@@ -51,50 +35,50 @@ def verdict(condition: Node, properties: Properties) -> _Verdict:
     return "T" if value else "F"
 
 
-def _value(node: Node, properties: Properties) -> _Value:
+def _value(node: tree.Node, properties: Properties) -> _Value:
     match node:
-        case Property(name):
+        case tree.Property(name):
             return properties.get(name)
-        case Number():
+        case tree.Number():
             return node
-        case Text(value) | Truth(value):
+        case tree.Text(value) | tree.Truth(value):
             return value
-        case Nothing(of):
+        case tree.Nothing(of):
             if of is not None:
                 _value(of, properties)
             return None
     return _condition(node, properties)
 
 
-def _condition(node: Node, properties: Properties) -> bool | None:
+def _condition(node: tree.Node, properties: Properties) -> bool | None:
     match node:
-        case Compare():
+        case tree.Compare():
             return _compare(node, properties)
-        case Equal(left, right):
+        case tree.Equal(left, right):
             return _equal(_value(left, properties), _value(right, properties))
-        case And(parts):
+        case tree.And(parts):
             return _decide(parts, properties, stop=False)
-        case Or(parts):
+        case tree.Or(parts):
             return _decide(parts, properties, stop=True)
-        case Not(of):
+        case tree.Not(of):
             value = _value(of, properties)
             return None if value is None else not value
     return _text_test(node, properties)
 
 
-def _text_test(node: Node, properties: Properties) -> bool | None:
+def _text_test(node: tree.Node, properties: Properties) -> bool | None:
     match node:
-        case Cast(Property(name)):
+        case tree.Cast(tree.Property(name)):
             return None if properties.get(name) is None else False
-        case In(Property(name), texts, negated):
+        case tree.In(tree.Property(name), texts, negated):
             text = properties.get(name)
             return None if text is None else (text in texts) != negated
-        case Search():
+        case tree.Search():
             return _search(node, properties)
     raise AssertionError(node)
 
 
-def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> bool | None:
+def _decide(parts: tuple[tree.Node, ...], properties: Properties, *, stop: bool) -> bool | None:
     """Return `stop` if a part has this value; later parts are then not evaluated."""
     unknown = False
     for part in parts:
@@ -105,7 +89,7 @@ def _decide(parts: tuple[Node, ...], properties: Properties, *, stop: bool) -> b
     return None if unknown else not stop
 
 
-def _search(node: Search, properties: Properties) -> bool:
+def _search(node: tree.Search, properties: Properties) -> bool:
     if not node.text:
         return False
     text = _value(node.left, properties)
@@ -118,7 +102,7 @@ def _search(node: Search, properties: Properties) -> bool:
     return text.endswith(node.text) != node.negated
 
 
-def _compare(node: Compare, properties: Properties) -> bool | None:
+def _compare(node: tree.Compare, properties: Properties) -> bool | None:
     left = _value(node.left, properties)
     if left is None:
         return None
@@ -135,12 +119,12 @@ def _compare(node: Compare, properties: Properties) -> bool | None:
 
 def _sign(left: _Value, right: _Value) -> int:
     """Compare two numbers, one of which may be a string."""
-    if isinstance(left, str) and isinstance(right, Number):
+    if isinstance(left, str) and isinstance(right, tree.Number):
         left = _number(left, right.kind)
-    elif isinstance(right, str) and isinstance(left, Number):
+    elif isinstance(right, str) and isinstance(left, tree.Number):
         right = _number(right, left.kind)
-    assert isinstance(left, Number)
-    assert isinstance(right, Number)
+    assert isinstance(left, tree.Number)
+    assert isinstance(right, tree.Number)
     return compare_numbers(left, right)
 
 
@@ -149,7 +133,7 @@ def _equal(left: _Value, right: _Value) -> bool | None:
         return True if right is None else None
     if right is None:
         return False
-    if type(left) is type(right) and not isinstance(left, Number):
+    if type(left) is type(right) and not isinstance(left, tree.Number):
         return left == right
     if isinstance(left, bool) or isinstance(right, bool):
         return _equal_truth(left, right)
@@ -164,8 +148,8 @@ def _equal_truth(left: _Value, right: _Value) -> bool:
     return False
 
 
-def _number(text: str, kind: ValueKind) -> Number:
+def _number(text: str, kind: tree.ValueKind) -> tree.Number:
     value = read_number(text, kind)
     if value is None:
         raise _WrongError
-    return Number(value, kind)
+    return tree.Number(value, kind)

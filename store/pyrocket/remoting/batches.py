@@ -66,12 +66,10 @@ class OutgoingRows(NamedTuple):
     is_delayed: bool
     is_free: bool
 
-    def part(self, start: int, end: int) -> "OutgoingRows":
+    def part(self, rows: slice) -> "OutgoingRows":
         """Return some of the rows."""
-        rows = slice(start, end)
-        return self._replace(
-            body=self.body[rows], flag=self.flag[rows], properties=self.properties[rows]
-        )
+        body, flag, properties = self.body[rows], self.flag[rows], self.properties[rows]
+        return self._replace(body=body, flag=flag, properties=properties)
 
     def call(self, queue: MessageQueue, born_ms: int) -> ServerCall[SendAnswer]:
         """Return the request for a queue."""

@@ -268,11 +268,11 @@ class RocketMQSink:
 
 def _halved(rows: deque[OutgoingRows], error: PyrocketError) -> bool:
     """Divide the first batch if it is too long for a broker with a small `maxMessageSize`."""
-    count = len(rows[0].body)
-    if count == 1 or not isinstance(error, MessageError):
+    half = len(rows[0].body) // 2
+    if not half or not isinstance(error, MessageError):
         return False
     batch = rows.popleft()
-    rows.extendleft((batch.part(count // 2, count), batch.part(0, count // 2)))
+    rows.extendleft((batch.part(slice(half, None)), batch.part(slice(half))))
     return True
 
 

@@ -167,26 +167,19 @@ def broker_place() -> Place:
 
 def messages_of(part: "RecordSlice") -> Iterator[StoredMessage]:
     """Yield the messages of a slice, decoded one by one. Raises RecordDamagedError."""
-    for row in range(len(part)):
-        yield _message_of(part, row)
-
-
-def _message_of(part: "RecordSlice", row: int) -> StoredMessage:
-    """Return one message; the error of a damaged one names the messages after it."""
     from pyrocket.formats.record_decode import decode_record
 
-    records = part.records
-    start, size = int(records.starts[row]), int(records.sizes[row])
-    try:
-        return decode_record(records.data[start : start + size].tobytes()).to_message()
-    except StoreDamagedError as error:
-        topic, queue = part.queue.topic, int(records.queue_id[row])
-        offset = int(records.queue_offset[row])
-        raise RecordDamagedError(
-            f"offset {offset} of queue {queue} of {topic!r}: {error.message}",
-            remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message show"
-            f" {topic} --queue {queue} --offset {offset + 1}`.",
-        ) from error
+    records, topic = part.records, part.queue.topic
+    columns = records.starts, records.sizes, records.queue_id, records.queue_offset
+    for start, size, queue, at in zip(*(column.tolist() for column in columns), strict=True):
+        try:
+            yield decode_record(records.data[start : start + size].tobytes()).to_message()
+        except StoreDamagedError as error:  # noqa: PERF203 - the message before it was yielded
+            raise RecordDamagedError(
+                f"offset {at} of queue {queue} of {topic!r}: {error.message}",
+                remedy=f"{error.remedy or VERIFY_FIRST} The messages after it: `pyrocket message"
+                f" show {topic} --queue {queue} --offset {at + 1}`.",
+            ) from error
 
 
 def session_of(store: "Store") -> Session:

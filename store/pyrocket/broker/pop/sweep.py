@@ -141,10 +141,8 @@ class Mover:
         moves.add(message.offset, copy, is_dead=is_dead)
 
     def _ensure_topics(self, config: GroupConfig, *, has_dead: bool) -> None:
-        queues = {retry_topic(config.name): max(config.retry_queues, 1)}
-        if has_dead:
-            queues[dead_letter_topic(config.name)] = 1
-        self._storage.ensure_topics(queues)
+        dead = {dead_letter_topic(config.name): 1} if has_dead else {}
+        self._storage.ensure_topics({retry_topic(config.name): max(config.retry_queues, 1), **dead})
 
 
 def _log_failure(group: str, error: BaseException | None) -> None:
