@@ -135,9 +135,7 @@ def test_complete_messages_after_damage_are_found(path, clock):
     ]
 
 
-@pytest.mark.parametrize(
-    ("boot", "files"), [(reboot, [-2]), (reboot, [-4]), (next_boot, [-4, -2])], ids=str
-)
+@pytest.mark.parametrize(("boot", "files"), [(reboot, [-2]), (reboot, [-4]), (next_boot, [-4, -2])])
 def test_repair_skips_damage_that_writers_reject(path, clock, files, boot):
     """After a clean shutdown, writers check the last three files."""
     with Store.open(path, create=True, config=SMALL, clock=clock) as store:
