@@ -63,8 +63,11 @@ class Confirmations:
             status.set_result(state)
             return status
         with self._changed:
-            self._waiting[status] = self._published(), time.monotonic() + self._timeout_s
-            self._changed.notify()
+            if self._closed:
+                status.set_result(_TIMEOUT)
+            else:
+                self._waiting[status] = self._published(), time.monotonic() + self._timeout_s
+                self._changed.notify()
         return status
 
     def holding(self, answer: "Callable[..., _Value]") -> "Callable[..., Future[_Value]]":

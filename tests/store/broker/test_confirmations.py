@@ -91,6 +91,7 @@ def test_what_waits_at_the_end_was_not_confirmed(primary):
     status = confirmations.status()
     confirmations.close()
     assert status.result(0) is LATE
+    assert confirmations.status().result(0) is LATE, "what a call appends that is still served"
     assert not confirmations.is_running
 
 
