@@ -11,7 +11,7 @@ shutdown was clean: there is no file `abort`, and the shared state records no fa
     state valid in this boot, alone, queues agree              no recovery
         test_deleted_and_empty_topics_are_not_lost_queues
     state valid in this boot, alone, queues lack entries       recover, unclean
-        test_all_queues_deleted_after_a_kill
+        test_lost_entries_are_rebuilt
     state valid in this boot, alone, the log continues         recover; clean if there is no `abort`
     after the state's end
         test_a_state_restored_from_an_older_copy_hides_no_messages
@@ -57,8 +57,7 @@ which records are durable: after a clean shutdown all records, otherwise those b
     the log ends before its durable end                        log an error, start an epoch
         test_missing_durable_bytes_are_logged_and_start_an_epoch
     queues missing, short, torn or ahead of the log            truncate, and dispatch the log again
-        test_all_queues_deleted
-        test_queue_is_short
+        test_lost_entries_are_rebuilt
         test_queue_is_ahead_of_the_log
         test_tail_of_a_queue_is_garbage
     unclean                                                    start an epoch

@@ -144,6 +144,24 @@ def test_a_log_truncated_at_the_start_of_a_file_ends_in_the_previous_file(path, 
     assert store.append(message(b"next", queue_id=0)).queue_offset == len(left)
 
 
+def test_a_clean_shutdown_does_not_start_a_new_epoch(path, open_store):
+    filled(path).close()
+    reboot(path)
+    store = open_store()
+    assert store.history.epoch == 0
+    assert bodies(store)[0] == numbered(40)
+
+
+def test_a_missing_log_file_is_always_reported(path):
+    crashed(path, count=150)
+    files = log_files(path)
+    files[2].unlink()
+    with pytest.raises(StoreDamagedError) as caught:
+        Store.open(path)
+    assert caught.value.code == "STORE_FILE_MISSING"
+    assert log_files(path) == files[:2] + files[3:]
+
+
 @pytest.mark.parametrize("length", [4095, 8192])
 def test_a_log_file_of_wrong_length_is_reported(path, length):
     crashed(path, count=150)
