@@ -9,10 +9,10 @@
     groups = ["etl-*"]
     allow = ["subscribe"]
 
-A rule allows or denies rights on the topics and groups that it names; `*` matches any string.
-Access is denied unless a rule allows it, and a rule that denies takes precedence. The right `admin`
-includes the other two. A call on the whole store needs a rule that allows `admin` on the topics
-"*", and is denied if any rule denies the user a right.
+A rule allows or denies rights on the topics and groups that it names, with the wildcards of
+`fnmatch`: `*` matches any string. Access is denied unless a rule allows it, and a rule that denies
+takes precedence. The right `admin` includes the other two. A call on the whole store needs a rule
+that allows `admin` on the topics "*", and is denied if any rule denies the user a right.
 
 `SignatureAge` refuses calls that were signed too long ago, or too far in the future.
 """

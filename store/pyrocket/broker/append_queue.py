@@ -41,6 +41,8 @@ AppendTogether = Callable[[Sequence[ReceivedRecords]], Sequence[AppendResult | E
 
 CONFIRMED: "Future[SendStatus]" = Future()
 CONFIRMED.set_result(SendStatus.SEND_OK)
+_UNCONFIRMED: "Future[SendStatus]" = Future()
+_UNCONFIRMED.set_result(SendStatus.FLUSH_SLAVE_TIMEOUT)
 
 
 @dataclass
@@ -154,13 +156,22 @@ class AppendQueue:
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
-        held = self._confirm()
+        held = self._confirmation()
         for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 request.result.set_exception(result)
             else:
                 status = held if request.confirms else CONFIRMED
                 status.add_done_callback(partial(_answer, request, result))
+
+    def _confirmation(self) -> "Future[SendStatus]":
+        try:
+            status = self._confirm()
+        except Exception as error:  # What was appended stays, but nothing confirms it.
+            self.rounds.record("confirming failed", error)
+            return _UNCONFIRMED
+        self.rounds.succeeded("confirming failed")
+        return status
 
 
 def _answer(request: _Waiting, result: AppendResult, status: "Future[SendStatus]") -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyrocket.broker.append_queue import AppendQueue
 from pyrocket.engine.received_records import ReceivedRecords
 from pyrocket.errors import BrokerBusyError, MessageError, StoreFailedError, StoreUnavailableError
+from pyrocket.values.message import AppendResult, SendStatus
 
 
 class Records(ReceivedRecords):
@@ -160,4 +161,16 @@ def test_concurrent_synchronous_callers_share_fsyncs():
     assert sum(groups) / len(groups) >= 8
     calls(3)
     assert queue._expected == 1
+    queue.close()
+
+
+def test_what_is_appended_is_answered_even_if_confirming_fails():
+    def failing():
+        raise StoreFailedError("x", remedy="y")
+
+    results = [AppendResult(0, 0, 0)]
+    queue = AppendQueue(lambda _: results, confirm=failing)
+    for _ in range(2):
+        assert queue.put(Records()).result(10).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert queue.put(Records(), cancellable=False).result(10) is results[0]
     queue.close()
