@@ -7,7 +7,7 @@ from bench import house
 
 ROOT = Path(__file__).resolve().parents[2]
 HELD = {
-    "lines": 78_743,
+    "lines": 78_749,
     "files": 468,
     "rooms": 24,
     "floors": 14,

@@ -156,22 +156,14 @@ class AppendQueue:
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
-        held = self._confirmation()
+        held = [_UNCONFIRMED]
+        self.rounds.run("confirming failed", lambda: held.append(self._confirm()))
         for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 request.result.set_exception(result)
             else:
-                status = held if request.confirms else CONFIRMED
+                status = held[-1] if request.confirms else CONFIRMED
                 status.add_done_callback(partial(_answer, request, result))
-
-    def _confirmation(self) -> "Future[SendStatus]":
-        try:
-            status = self._confirm()
-        except Exception as error:  # What was appended stays, but nothing confirms it.
-            self.rounds.record("confirming failed", error)
-            return _UNCONFIRMED
-        self.rounds.succeeded("confirming failed")
-        return status
 
 
 def _answer(request: _Waiting, result: AppendResult, status: "Future[SendStatus]") -> None:

@@ -61,26 +61,28 @@ class Members:
         Returns whether it was a live member of all these groups. Raises InvalidInputError
         (DUPLICATE_CLIENT) if another live client has the same id, BrokerBusyError (MEMBERS_FULL).
         """
-        changed, renewed = [], True
-        with self._lock:
-            for data in beat.consumers:
-                members = self._groups.setdefault(data.group, {})
-                if self._expire(members, now_ms):
-                    changed.append(data.group)
-                data = replace(data, starts={})  # They are stored, and don't concern other members.
-                known = members.get(beat.client_id)
-                if known is not None and known.incarnation != beat.incarnation:
-                    raise _duplicate(beat.client_id, data.group)
-                renewed = renewed and known is not None
-                if known is None or known.data != data:
-                    changed.append(data.group)
-                # The last heartbeat is the last entry; see `subscriptions`.
-                size = known.bytes if known and known.data == data else _size(data)
-                self._make_room(size - (known.bytes if known else 0), now_ms)
-                self._remove(members, beat.client_id)
-                members[beat.client_id] = _Member(beat.incarnation, data, now_ms, size)
-                self._bytes += size
-        self._notify(sorted({*changed}))
+        changed, renewed = list[str](), True
+        try:
+            with self._lock:
+                for data in beat.consumers:
+                    members = self._groups.setdefault(data.group, {})
+                    if self._expire(members, now_ms):
+                        changed.append(data.group)
+                    data = replace(data, starts={})  # They don't concern other members.
+                    known = members.get(beat.client_id)
+                    if known is not None and known.incarnation != beat.incarnation:
+                        raise _duplicate(beat.client_id, data.group)
+                    renewed = renewed and known is not None
+                    if known is None or known.data != data:
+                        changed.append(data.group)
+                    # The last heartbeat is the last entry; see `subscriptions`.
+                    size = known.bytes if known and known.data == data else _size(data)
+                    self._make_room(size - (known.bytes if known else 0), now_ms)
+                    self._remove(members, beat.client_id)
+                    members[beat.client_id] = _Member(beat.incarnation, data, now_ms, size)
+                    self._bytes += size
+        finally:  # The client has joined the groups before one that refuses it.
+            self._notify(sorted({*changed}))
         return renewed
 
     def unregister(self, client_id: str, group: str) -> None:

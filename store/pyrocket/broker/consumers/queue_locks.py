@@ -36,7 +36,7 @@ class QueueLocks:
 
     def __init__(self, layout: Layout, now_ms: int) -> None:
         """Load the owners that were saved before a restart; none if the file is invalid."""
-        self._layout, self._lock = layout, threading.Lock()
+        self._layout, self._lock, self._unsaved = layout, threading.Lock(), False
         self._locks: dict[_Key, _Lock] = {
             key: _Lock(owner, now_ms) for key, owner in _load(layout).items()
         }
@@ -49,7 +49,7 @@ class QueueLocks:
         The value of a queue is True if the client held its lock until now.
         """
         with self._lock:
-            granted, changed = dict[MessageQueue, bool](), False
+            granted = dict[MessageQueue, bool]()
             for queue in queues:
                 key = group, queue.topic, queue.queue_id
                 lock = self._locks.get(key)
@@ -58,8 +58,8 @@ class QueueLocks:
                 if is_own or not is_live:
                     self._locks[key] = _Lock(client_id, now_ms)
                     granted[queue] = is_own and is_live
-                    changed = changed or not is_own
-            if changed:
+                    self._unsaved = self._unsaved or not is_own
+            if self._unsaved:
                 self._save(now_ms)
         return granted
 
@@ -74,7 +74,8 @@ class QueueLocks:
             ]
             for key in own:
                 del self._locks[key]
-            if own:
+            self._unsaved = self._unsaved or bool(own)
+            if self._unsaved:
                 self._save(now_ms)
 
     def owner(self, group: str, topic: str, queue_id: int, now_ms: int) -> str | None:
@@ -94,6 +95,7 @@ class QueueLocks:
             replace_file(path, data, self._layout.scratch)
         else:
             _log.warning("%s is not written: it would have %d bytes", path, len(data))
+        self._unsaved = False
 
 
 def _load(layout: Layout) -> Mapping[_Key, str]:

@@ -4,6 +4,7 @@ import os
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from pyrocket import Message, Store
@@ -123,6 +124,11 @@ class TestMembers:
         with pytest.raises(InvalidInputError, match="c1") as caught:
             consumers.heartbeat(beat(incarnation="i2"))
         assert caught.value.code == "DUPLICATE_CLIENT"
+        audit, changed = beat(incarnation="i2", group="audit"), []
+        consumers.members.watch(changed.append)
+        with pytest.raises(InvalidInputError, match="DUPLICATE_CLIENT"):
+            consumers.heartbeat(replace(audit, consumers=[*audit.consumers, *beat().consumers]))
+        assert changed == ["audit"], "it has joined this group"
         clock.now += 2 * MINUTE_MS
         consumers.heartbeat(beat(incarnation="i2"))
         assert members(consumers, store) == ["c1"]
@@ -217,6 +223,17 @@ class TestLocks:
         consumers.lock("billing", "c1", queues)
         restarted = Consumers(store, at_once(store))
         assert restarted.lock("billing", "c1", queues) == {queues[0]: True}
+
+    def test_a_lock_that_could_not_be_saved_is_saved_with_its_renewal(
+        self, consumers, store, monkeypatch
+    ):
+        queues = [queue_of(store)]
+        save = Mock(wraps=queue_locks.replace_file, side_effect=[OSError("No space"), DEFAULT])
+        monkeypatch.setattr(queue_locks, "replace_file", save)
+        with pytest.raises(OSError, match="No space"):
+            consumers.lock("billing", "c1", queues)
+        consumers.lock("billing", "c1", queues)
+        assert not Consumers(store, at_once(store)).lock("billing", "c2", queues)
 
     def test_only_queues_that_exist_are_locked(self, consumers, store):
         queues = [queue_of(store, number) for number in range(-1, 500)]
