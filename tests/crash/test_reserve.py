@@ -155,6 +155,7 @@ def test_a_killed_broker_starts_again_on_a_full_disk(disk, clock, booted):
 def test_without_the_reserve_a_broker_reads_and_cleans_only(disk, clock):
     with serving(disk, clock) as broker:
         consume(broker)
+        broker.store.flush()  # Else its thread would use the reserve while the disk is filled.
         disk.fill()
         consume(broker)
         assert not reserve(disk).exists()
