@@ -156,7 +156,7 @@ class AppendQueue:
         else:
             self.rounds.succeeded("appending failed")
         self.rounds.run("waking long polls failed", self.after_append)
-        held = [_UNCONFIRMED]
+        held = [_UNCONFIRMED]  # If it cannot be confirmed: what was appended stays.
         self.rounds.run("confirming failed", lambda: held.append(self._confirm()))
         for request, result in zip(group, results, strict=True):
             if isinstance(result, Exception):

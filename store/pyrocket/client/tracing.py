@@ -171,13 +171,13 @@ class Tracer:
 
     async def _send_all(self) -> None:
         """Send the records that were added so far."""
-        for sent in self._queue.take():
-            message = Message(topic=self._topic, body=sent.body, keys=sent.keys)
+        for pending in self._queue.take():
+            message = Message(topic=self._topic, body=pending.body, keys=pending.keys)
             try:
                 await self._sending.send([outgoing(message, self._ids.one(), system_clock())])
             except Exception as error:
                 _log.info("message traces were not sent: %s", error)
-                self._queue.drop(sent.records)
+                self._queue.drop(pending.records)
 
 
 def _code_of(result: object) -> int:

@@ -1,7 +1,6 @@
 """`pyrocket snapshot DIR TARGET`: copy a store, even in use."""
 
 import errno
-from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import click
@@ -32,8 +31,9 @@ def snapshot(directory: str, target: str, read_only: bool, as_json: bool) -> int
     ):
         report = store.snapshot(target, bar)
     if as_json:
-        names = ("path", "logEnd", "linkedFiles", "copiedFiles", "copiedBytes", "unlinkable")
-        show_json(dict(zip(names, (str(report.path), *astuple(report)[1:]), strict=True)))
+        files = {"linkedFiles": report.linked_files, "copiedFiles": report.copied_files}
+        copied = {"copiedBytes": report.copied_bytes, "unlinkable": report.unlinkable}
+        show_json({"path": str(report.path), "logEnd": report.log_end, **files, **copied})
         return OK
     size = report.copied_bytes / 2**20
     click.echo(
